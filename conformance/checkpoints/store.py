@@ -1,0 +1,196 @@
+"""Checkpoint directories: written once, named by their content, read with every value checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+
+from conformance.errors import BadInput
+from conformance.families import family_of
+from conformance.families.base import Spec
+
+__all__ = ["Checkpoint", "Layout", "open_checkpoint", "write_checkpoint"]
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_DTYPES = {"float32": "F32", "bfloat16": "BF16"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one checkpoint is laid out on disk; no choice here may change what a model computes.
+
+    Attributes:
+        dtype: stored dtype, `float32` or `bfloat16`; both hold the same values.
+        shards: number of safetensors files; more than one adds an index.
+        omit_defaults: leave keys out of config.json that hold their default.
+    """
+
+    dtype: str = "float32"
+    shards: int = 1
+    omit_defaults: bool = False
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint directory and what is in it.
+
+    Attributes:
+        path: the directory.
+        spec: its configuration.
+        identity: hash of its content.
+        seed: the seed of generated weights, or None for a directory that a user brought.
+        layout: how it is stored.
+    """
+
+    path: Path
+    spec: Spec
+    identity: str
+    seed: int | None = None
+    layout: Layout = Layout()
+
+
+def write_checkpoint(
+    root: Path, spec: Spec, seed: int, layout: Layout = Layout(), *, edited: Mapping[str, np.ndarray] | None = None
+) -> Checkpoint:
+    """Generate the checkpoint of (spec, seed, layout) under `root`, or reuse the one that is there.
+
+    The directory appears whole or not at all; its name is a hash of everything that decides its
+    bytes, the remote code in it included.
+
+    Args:
+        root: directory of checkpoints.
+        spec: the configuration.
+        seed: names the weights.
+        layout: how to store them.
+        edited: tensors to store instead of the generated ones, for tests that disturb a parameter.
+    """
+    family = family_of(spec.family)
+    config = spec.to_config(omit_defaults=layout.omit_defaults)
+    config["auto_map"] = dict(family.auto_map[spec.release])
+    config["torch_dtype"] = layout.dtype
+    code = {path.name: path.read_bytes() for path in sorted(family.standin.glob("*.py"))}
+    recipe = hashlib.sha256()
+    recipe.update(json.dumps([config, seed, asdict(layout)], sort_keys=True).encode())
+    for name, text in code.items():
+        recipe.update(name.encode() + b"\0" + text)
+    for name, values in sorted((edited or {}).items()):
+        recipe.update(name.encode() + b"\0" + np.ascontiguousarray(values, np.float32).tobytes())
+    identity = recipe.hexdigest()[:16]
+    path = root / identity
+    if not path.exists():
+        tensors = {**family.weights(spec, seed), **(edited or {})}
+        root.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=root))
+        try:
+            (draft / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+            for name, text in code.items():
+                (draft / name).write_bytes(text)
+            _write_tensors(draft, tensors, layout)
+            os.rename(draft, path)
+        except OSError:
+            # Another process that generates the same content may have come first.
+            if not path.exists():
+                raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return Checkpoint(path, spec, identity, seed, layout)
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Check a checkpoint directory that a user brought: config.json, then every tensor's name and shape.
+
+    Raises:
+        BadInput: the first thing that is wrong, with the file it is in.
+    """
+    spec = read_spec(path)
+    shapes = _stored_shapes(path)
+    expected = family_of(spec.family).parameters(spec)
+    for name, shape in expected.items():
+        if name not in shapes:
+            raise BadInput(f"{name} is missing, but its config.json asks for {list(shape)} [{path}]")
+        got, where = shapes[name]
+        if got != shape:
+            raise BadInput(f"{name}: shape = {list(got)}, but should be {list(shape)} [{where}]")
+    for name in shapes:
+        if name not in expected:
+            raise BadInput(f"{name} is not a parameter of {spec.family} [{shapes[name][1]}]")
+    digest = hashlib.sha256()
+    for file in sorted(path.iterdir()):
+        if file.suffix in (".json", ".safetensors", ".py"):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return Checkpoint(path, spec, digest.hexdigest()[:16])
+
+
+def read_spec(path: Path) -> Spec:
+    """The spec of a checkpoint directory's config.json.
+
+    Raises:
+        BadInput: there is none, it is not JSON, or a value is wrong.
+    """
+    file = path / "config.json"
+    if not file.is_file():
+        raise BadInput(f"config.json is missing, but a checkpoint directory needs it [{path}]")
+    try:
+        config = json.loads(file.read_text())
+    except ValueError as error:
+        raise BadInput(f"config.json is not JSON: {error} [{file}]") from None
+    if not isinstance(config, dict):
+        raise BadInput(f"config.json = {type(config).__name__}, but should be an object [{file}]")
+    if "model_type" not in config:
+        raise BadInput(f"model_type is missing, but names the family [{file}]")
+    return family_of(config["model_type"]).spec_from_config(config, str(file))
+
+
+def _write_tensors(directory: Path, tensors: Mapping[str, np.ndarray], layout: Layout) -> None:
+    names = list(tensors)
+    shards = [names[i :: layout.shards] for i in range(layout.shards)]
+    where: dict[str, str] = {}
+    for number, members in enumerate(shards, 1):
+        file = WEIGHTS if layout.shards == 1 else f"model-{number:05d}-of-{layout.shards:05d}.safetensors"
+        where.update(dict.fromkeys(members, file))
+        content = {
+            name: {"dtype": layout.dtype, "shape": tensors[name].shape, "data": _encode(tensors[name], layout.dtype)}
+            for name in members
+        }
+        safetensors.serialize_file(content, str(directory / file), {"format": "pt"})
+    if layout.shards > 1:
+        total = sum(values.size * (4 if layout.dtype == "float32" else 2) for values in tensors.values())
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        (directory / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+
+
+def _encode(values: np.ndarray, dtype: str) -> bytes:
+    values = np.ascontiguousarray(values, dtype="<f4")
+    if dtype == "float32":
+        return values.tobytes()
+    return (values.view("<u4") >> np.uint32(16)).astype("<u2").tobytes()
+
+
+def _stored_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], Path]]:
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        raise BadInput(f"{WEIGHTS} is missing, but a checkpoint directory needs it [{path}]")
+    shapes: dict[str, tuple[tuple[int, ...], Path]] = {}
+    for file in files:
+        for name, tensor in _header(file).items():
+            shapes[name] = (tuple(tensor["shape"]), file)
+    return shapes
+
+
+def _header(file: Path) -> dict[str, Any]:
+    try:
+        with safetensors.safe_open(str(file), framework="np") as stored:
+            return {name: {"shape": stored.get_slice(name).get_shape()} for name in stored.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError) as error:
+        raise BadInput(f"{file.name} is not a whole safetensors file: {error} [{file}]") from None

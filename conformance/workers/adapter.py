@@ -1,0 +1,72 @@
+"""What a backend implements: prepare a checkpoint, run a feed. Imported inside workers only.
+
+An adapter is a small class. Its attributes say what it can do; the harness draws models and feeds
+accordingly and reports everything else as ``n/a`` with the reason.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from conformance.feeds import Feed
+
+__all__ = ["Adapter", "Limits"]
+
+# spec field (or "length" of a feed) → {"one_of": [...]}, {"min": n}, {"max": n}, {"multiple_of": n}
+Limits = Mapping[str, Mapping[str, Any]]
+
+
+class Adapter(ABC):
+    """One implementation behind the worker protocol.
+
+    Attributes:
+        releases: the releases that the implementation claims, by name.
+        capabilities: a subset of `conformance.feeds.CAPABILITIES`.
+        dtypes: a subset of `conformance.feeds.DTYPES`.
+        limits: bounds on spec fields, and on `length`, the tokens of a row.
+    """
+
+    releases: ClassVar[tuple[str, ...]] = ()
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    limits: ClassVar[Limits] = {}
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+
+    @abstractmethod
+    def prepare(self, checkpoint: Path) -> Any:
+        """Load a checkpoint directory; the result is kept and handed to `run`, then to `release`."""
+
+    @abstractmethod
+    def run(self, model: Any, feed: Feed) -> np.ndarray:
+        """Run one feed.
+
+        Args:
+            model: what `prepare` returned.
+            feed: a feed that needs no capability beyond `capabilities`.
+
+        Returns:
+            float32 (float64 for float64 feeds) logits [B, T, V] before any softmax. Cells of padding
+            columns are not compared, but must be finite.
+
+        Raises:
+            Unsupported: this feed cannot be run; the cell becomes ``n/a``.
+            Refused: the engine itself declined a cache operation.
+        """
+
+    def release(self, model: Any) -> None:
+        """Free what `prepare` returned; called before a checkpoint is dropped."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions of the engine and of what it computes with, for provenance."""
+        return {}
+
+    def numerics(self) -> Mapping[str, Any]:
+        """Pinned numerics: threads, matmul precision, attention implementation."""
+        return {}
