@@ -205,6 +205,12 @@ class Feed:
         """The same tokens: a prefill, then one at a time."""
         return self.split([prefill, *[1] * (self.width - prefill)])
 
+    def first(self, columns: int) -> Feed:
+        """The first columns of a plain feed, whole."""
+        if self.lengths or self.positions or self.segments:
+            raise BadInput("feed = one with lengths, positions or segments, but should be plain to be shortened")
+        return replace(self, tokens=tuple(row[:columns] for row in self.tokens), steps=(Forward(columns),))
+
     def row(self, index: int) -> Feed:
         """One row alone, without its padding."""
         cells = self.real[index]

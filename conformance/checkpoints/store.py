@@ -10,11 +10,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors
 
+from conformance.checkpoints.container import write_container
 from conformance.errors import BadInput
 from conformance.families import family_of
 from conformance.families.base import Spec
@@ -23,22 +23,23 @@ __all__ = ["Checkpoint", "Layout", "open_checkpoint", "write_checkpoint"]
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-_DTYPES = {"float32": "F32", "bfloat16": "BF16"}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one checkpoint is laid out on disk; no choice here may change what a model computes.
+    """How one checkpoint is made and laid out; of these, only the recipe changes what a model computes.
 
     Attributes:
         dtype: stored dtype, `float32` or `bfloat16`; both hold the same values.
         shards: number of safetensors files; more than one adds an index.
         omit_defaults: leave keys out of config.json that hold their default.
+        recipe: how generated weights are drawn (`Family.weights`).
     """
 
     dtype: str = "float32"
     shards: int = 1
     omit_defaults: bool = False
+    recipe: str = "telling"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def write_checkpoint(
     identity = recipe.hexdigest()[:16]
     path = root / identity
     if not path.exists():
-        tensors = {**family.weights(spec, seed), **(edited or {})}
+        tensors = {**family.weights(spec, seed, layout.recipe), **(edited or {})}
         root.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=root))
         try:
@@ -154,27 +155,16 @@ def read_spec(path: Path) -> Spec:
 
 def _write_tensors(directory: Path, tensors: Mapping[str, np.ndarray], layout: Layout) -> None:
     names = list(tensors)
-    shards = [names[i :: layout.shards] for i in range(layout.shards)]
     where: dict[str, str] = {}
-    for number, members in enumerate(shards, 1):
-        file = WEIGHTS if layout.shards == 1 else f"model-{number:05d}-of-{layout.shards:05d}.safetensors"
+    total = 0
+    for number in range(layout.shards):
+        members = names[number :: layout.shards]
+        file = WEIGHTS if layout.shards == 1 else f"model-{number + 1:05d}-of-{layout.shards:05d}.safetensors"
+        total += write_container(directory / file, {name: tensors[name] for name in members}, layout.dtype)
         where.update(dict.fromkeys(members, file))
-        content = {
-            name: {"dtype": layout.dtype, "shape": tensors[name].shape, "data": _encode(tensors[name], layout.dtype)}
-            for name in members
-        }
-        safetensors.serialize_file(content, str(directory / file), {"format": "pt"})
     if layout.shards > 1:
-        total = sum(values.size * (4 if layout.dtype == "float32" else 2) for values in tensors.values())
         index = {"metadata": {"total_size": total}, "weight_map": where}
         (directory / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
-
-
-def _encode(values: np.ndarray, dtype: str) -> bytes:
-    values = np.ascontiguousarray(values, dtype="<f4")
-    if dtype == "float32":
-        return values.tobytes()
-    return (values.view("<u4") >> np.uint32(16)).astype("<u2").tobytes()
 
 
 def _stored_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], Path]]:
@@ -183,14 +173,13 @@ def _stored_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], Path]]:
         raise BadInput(f"{WEIGHTS} is missing, but a checkpoint directory needs it [{path}]")
     shapes: dict[str, tuple[tuple[int, ...], Path]] = {}
     for file in files:
-        for name, tensor in _header(file).items():
-            shapes[name] = (tuple(tensor["shape"]), file)
+        shapes.update({name: (shape, file) for name, shape in _header(file).items()})
     return shapes
 
 
-def _header(file: Path) -> dict[str, Any]:
+def _header(file: Path) -> dict[str, tuple[int, ...]]:
     try:
         with safetensors.safe_open(str(file), framework="np") as stored:
-            return {name: {"shape": stored.get_slice(name).get_shape()} for name in stored.keys()}  # noqa: SIM118
+            return {name: tuple(stored.get_slice(name).get_shape()) for name in stored.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, OSError) as error:
         raise BadInput(f"{file.name} is not a whole safetensors file: {error} [{file}]") from None

@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["GLOBAL", "LOCAL", "Family", "FamilyBackend", "Release", "Spec"]
+__all__ = ["GLOBAL", "LOCAL", "Family", "FamilyBackend", "Published", "Release", "Spec"]
 
 LOCAL = "local"
 GLOBAL = "global"
@@ -81,6 +81,31 @@ class FamilyBackend:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Figures that were published for a small model run by a release's own code.
+
+    Attributes:
+        spec: the small model.
+        width: tokens fed.
+        decode_error: largest logit error of one token at a time against the whole sequence.
+        split: chunks of the split prefill.
+        split_error: largest logit error of the split prefill against the whole sequence.
+        training: width → whether training mode differs from evaluation mode there.
+        training_difference: the least difference that counts as differing.
+        section: where the figures stand.
+    """
+
+    spec: Spec
+    width: int
+    decode_error: float
+    split: tuple[int, ...]
+    split_error: float
+    training: Mapping[int, bool]
+    training_difference: float
+    section: str
+
+
+@dataclass(frozen=True)
 class Family:
     """Everything that generic code may ask of a family.
 
@@ -89,12 +114,15 @@ class Family:
         releases: what the reference implements, in report order.
         spec_from_config: config.json (and where it was read) → spec.
         parameters: spec → parameter name → shape, in checkpoint order.
-        weights: (spec, seed) → parameter name → float32 array holding BF16 values.
+        weights: (spec, seed, recipe) → parameter name → float32 array holding BF16 values. The recipe
+            `telling` makes every rule of the model leave a trace; `fresh` is an untrained model.
         standin: directory of the remote code that checkpoints carry when no released code is named.
         auto_map: release → the `auto_map` of config.json that goes with `standin`.
         specs: (release, limits) → strategy of tiny specs; imports hypothesis when called.
-        reference: dotted path `module:function` of the oracle, imported in the reference worker only.
-        symmetries: dotted path `module:function` of the exact relabelling of parameters.
+        reference: module of the oracle (`forward`, `Casts`), imported in the reference worker only.
+        symmetries: module of the exact relabelling of parameters (`relabel`), imported there too.
+        orders: dtype → evaluation orders whose spread is the noise of that dtype.
+        published: release → figures published for its own code.
         backends: backends that exist for this family only.
     """
 
@@ -102,10 +130,12 @@ class Family:
     releases: tuple[Release, ...]
     spec_from_config: Callable[[Mapping[str, Any], str | None], Spec]
     parameters: Callable[[Spec], dict[str, tuple[int, ...]]]
-    weights: Callable[[Spec, int], dict[str, np.ndarray]]
+    weights: Callable[[Spec, int, str], dict[str, np.ndarray]]
     standin: Path
     auto_map: Mapping[str, Mapping[str, str]]
     specs: Callable[..., SearchStrategy[Any]]
     reference: str
     symmetries: str
+    orders: Mapping[str, tuple[str, ...]]
+    published: Mapping[str, Published]
     backends: tuple[FamilyBackend, ...]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from conformance.errors import Unsupported
 from conformance.feeds import Feed
 
 __all__ = ["Adapter", "Limits"]
@@ -29,12 +30,14 @@ class Adapter(ABC):
         capabilities: a subset of `conformance.feeds.CAPABILITIES`.
         dtypes: a subset of `conformance.feeds.DTYPES`.
         limits: bounds on spec fields, and on `length`, the tokens of a row.
+        orders: correct evaluation orders that `run_in_order` can be asked for; the reference has some.
     """
 
     releases: ClassVar[tuple[str, ...]] = ()
     capabilities: ClassVar[frozenset[str]] = frozenset()
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     limits: ClassVar[Limits] = {}
+    orders: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
@@ -59,6 +62,10 @@ class Adapter(ABC):
             Unsupported: this feed cannot be run; the cell becomes ``n/a``.
             Refused: the engine itself declined a cache operation.
         """
+
+    def run_in_order(self, model: Any, feed: Feed, order: str) -> np.ndarray:
+        """As `run`, with another correct evaluation order, named in `orders`."""
+        raise Unsupported(f"has no evaluation order called {order}")
 
     def release(self, model: Any) -> None:
         """Free what `prepare` returned; called before a checkpoint is dropped."""

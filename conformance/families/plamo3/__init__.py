@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.families.base import Family, FamilyBackend, Release
 from conformance.families.plamo3.parameters import parameter_table
+from conformance.families.plamo3.published import PUBLISHED
 from conformance.families.plamo3.spec import Plamo3Spec
 from conformance.families.plamo3.weights import tiny_weights
 
@@ -48,8 +49,15 @@ FAMILY = Family(
     standin=Path(__file__).parent / "standin",
     auto_map={release: _auto_map(release) for release in ("2604", "4k")},
     specs=_specs,
-    reference="conformance.families.plamo3.reference:forward",
-    symmetries="conformance.families.plamo3.symmetries:relabel",
+    reference="conformance.families.plamo3.reference",
+    symmetries="conformance.families.plamo3.symmetries",
+    orders={
+        # FP32 rounds at every sum, so the order of sums decides; BF16 rounds where it is cast.
+        "float32": ("relabel:1", "relabel:2", "relabel:3", "relabel:4"),
+        "bfloat16": ("relabel:1", "casts:fold_offset", "casts:gain_first", "casts:wide", "casts:gain_first,wide"),
+        "float64": (),
+    },
+    published=PUBLISHED,
     backends=(
         FamilyBackend(
             name="plamo3-2604",

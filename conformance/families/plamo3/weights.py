@@ -12,10 +12,14 @@ import math
 import numpy as np
 
 from conformance.checkpoints.random import bell, round_to_bfloat16
+from conformance.errors import BadInput
 from conformance.families.plamo3.parameters import parameter_table
 from conformance.families.plamo3.spec import Plamo3Spec
 
-__all__ = ["tiny_weights"]
+__all__ = ["RECIPES", "tiny_weights"]
+
+RECIPES = ("telling", "fresh")
+_FRESH_STANDARD_DEVIATION = 0.02
 
 # Effective gain (mean, spread) of each norm site, and the offset c that the stored weight leaves out
 # (docs/plamo3.md §4). Means differ site by site so that exchanged sites or offsets show.
@@ -37,19 +41,32 @@ _LOUD_EVERY, _LOUD_SCALE, _LOUD_CHANNEL = 8, 2.0**-7, 0.75
 _FAINT_HEAD_SCALE = 2.0**-9
 
 
-def tiny_weights(spec: Plamo3Spec, seed: int) -> dict[str, np.ndarray]:
+def tiny_weights(spec: Plamo3Spec, seed: int, recipe: str = "telling") -> dict[str, np.ndarray]:
     """Parameter name → float32 array whose values BF16 represents exactly.
 
-    Bit-identical for equal (spec, seed) everywhere; no two tensors share a random stream.
+    Bit-identical for equal arguments everywhere; no two tensors share a random stream.
+
+    Args:
+        spec: whose parameters to make.
+        seed: names the weights.
+        recipe: `telling`, or `fresh` for the usual initialisation: matrices of standard deviation 0.02
+            and norm weights of zero, as the published small-model figures have it.
     """
+    if recipe not in RECIPES:
+        raise BadInput.value("recipe", recipe, " or ".join(RECIPES))
     stream = json.dumps({"spec": spec.to_dict(), "seed": seed}, sort_keys=True)
+    make = _telling if recipe == "telling" else _fresh
     return {
-        name: round_to_bfloat16(_values(spec, name, shape, bell(f"{stream} {name}", shape)))
+        name: round_to_bfloat16(make(spec, name, shape, bell(f"{stream} {name}", shape)))
         for name, shape in parameter_table(spec).items()
     }
 
 
-def _values(spec: Plamo3Spec, name: str, shape: tuple[int, ...], noise: np.ndarray) -> np.ndarray:
+def _fresh(spec: Plamo3Spec, name: str, shape: tuple[int, ...], noise: np.ndarray) -> np.ndarray:
+    return noise * _FRESH_STANDARD_DEVIATION if len(shape) == 2 else np.zeros(shape)
+
+
+def _telling(spec: Plamo3Spec, name: str, shape: tuple[int, ...], noise: np.ndarray) -> np.ndarray:
     site = name.split(".")[-2]
     if site in _GAINS:
         mean, spread, offset = _GAINS[site]

@@ -1,0 +1,194 @@
+"""The bench: what the plugin's options ask for, and one test run's workers, cells and records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conformance.backends.registry import DEFAULT_BACKENDS, Backend, backend_named, known_backends
+from conformance.case import Case, case_directory
+from conformance.cells import Cell, CellResult, judge
+from conformance.checkpoints.release_code import ReleasedCode, dress, parse_sources, resolve
+from conformance.checkpoints.store import open_checkpoint
+from conformance.deviations import read_deviations
+from conformance.environments import cache_directory
+from conformance.errors import BadInput
+from conformance.families import FAMILIES, family_of
+from conformance.report.record import record_of
+from conformance.runs import Session
+from conformance.workers.host import Bounds, Hello, WorkerError
+
+__all__ = ["Bench", "Options"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a test run was asked to do; the plugin's options, checked."""
+
+    backends: tuple[Backend, ...]
+    families: tuple[str, ...]
+    releases: tuple[str, ...]
+    examples: int = 2
+    checkpoint: Path | None = None
+    release_code: dict[str, str] = field(default_factory=dict)
+    bounds: Bounds = Bounds()
+
+
+def read_options(given: Any) -> Options:
+    """Check the plugin's options.
+
+    Raises:
+        BadInput: the first one that is wrong.
+    """
+    families = _chosen("family", given.family, list(FAMILIES))
+    of_families = [release.name for name in families for release in family_of(name).releases]
+    releases = _chosen("release", given.release, of_families)
+    if given.examples < 1:
+        raise BadInput.value("--examples", given.examples, "1 or more")
+    names = list(given.backend) or list(DEFAULT_BACKENDS)
+    if "all" in names:
+        names = list(known_backends())
+    backends = [backend_named(name) for name in dict.fromkeys(names)]
+    for backend in backends:
+        backend.argv()
+    return Options(
+        backends=tuple(b for b in backends if b.family is None or b.family in families),
+        families=tuple(families),
+        releases=tuple(releases),
+        examples=given.examples,
+        checkpoint=Path(given.checkpoint) if given.checkpoint else None,
+        release_code=parse_sources(given.release_code, os.environ, of_families),
+        bounds=Bounds(run_seconds=given.timeout_run, memory_bytes=int(given.memory * 2**30)),
+    )
+
+
+def _chosen(what: str, given: Sequence[str], known: Sequence[str]) -> list[str]:
+    for name in given:
+        if name not in known:
+            raise BadInput.value(what, name, f"one of {', '.join(known)}")
+    return list(given) or list(known)
+
+
+class Bench:
+    """Workers and shared runs of one test run.
+
+    Args:
+        options: what to do.
+        directory: where logs go.
+    """
+
+    def __init__(self, options: Options, directory: Path) -> None:
+        self.options = options
+        self.session = Session(directory, options.bounds)
+        self.checkpoints = cache_directory() / "checkpoints"
+        self.brought = open_checkpoint(options.checkpoint) if options.checkpoint else None
+        self.code: dict[str, ReleasedCode] = {}
+        for backend in options.backends:
+            self._add(backend)
+        self.deviations = read_deviations(
+            case_directory() / "deviations",
+            [b.name for b in options.backends if b.name not in self.code],
+        )
+        self._hellos: dict[str, Hello | WorkerError] = {}
+
+    def cells(self, case: Case) -> Iterator[Cell]:
+        """The squares of one case: every backend on every release that it claims."""
+        for backend in self.options.backends:
+            claimed = self._claimed(backend)
+            for family in self.options.families:
+                if case.families is not None and family not in case.families:
+                    continue
+                for release in (r.name for r in family_of(family).releases):
+                    if release not in self.options.releases or release not in claimed:
+                        continue
+                    if self.brought and (self.brought.spec.family, self.brought.spec.release) != (family, release):
+                        continue
+                    yield Cell(case, backend, family, release)
+
+    def run(self, cell: Cell, nodeid: str) -> dict[str, Any]:
+        """Judge one cell; its record for the report."""
+        hello = self._hello(cell.backend)
+        covering = [d for d in self.deviations if d.covers(cell.backend.name, cell.release, cell.case.id)]
+        if isinstance(hello, WorkerError):
+            result = CellResult("error", f"worker {hello.kind}: {hello}")
+        else:
+            result = judge(
+                self.session,
+                cell,
+                hello,
+                covering,
+                examples=self.options.examples,
+                checkpoints=self.checkpoints,
+                brought=self.brought,
+            )
+        return record_of(cell, result, nodeid)
+
+    def start(self) -> None:
+        """Start every worker, side by side."""
+        self.session.start([self.session.reference, *(backend.name for backend in self.options.backends)])
+
+    def provenance(self) -> dict[str, Any]:
+        """What ran: for each backend its versions, numerics, and code; where its time went."""
+        spent, starts = self.session.spending(), self.session.starts()
+        return {
+            backend.name: {
+                "title": backend.title,
+                "code": self._code_of(backend),
+                **_described(self._hellos.get(backend.name)),
+                "starts": starts[backend.name],
+                "seconds": asdict(spent[backend.name]),
+            }
+            for backend in self.options.backends
+            if backend.name in self._hellos
+        }
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self.session.close()
+
+    def _add(self, backend: Backend) -> None:
+        source = self.options.release_code.get(backend.release_code or "")
+        if source is None or backend.family is None:
+            self.session.add(backend)
+            return
+        release = next(r for r in family_of(backend.family).releases if r.name == backend.release_code)
+        code = resolve(source, release, backend.interpreter())
+        self.code[backend.name] = code
+        self.session.add(backend, dress=lambda checkpoint: dress(checkpoint, code, self.checkpoints))
+
+    def _code_of(self, backend: Backend) -> str:
+        if backend.name in self.code:
+            return f"sha256:{self.code[backend.name].sha256}"
+        return "stand-in" if backend.release_code else "its own"
+
+    def _claimed(self, backend: Backend) -> tuple[str, ...]:
+        if backend.releases:
+            return backend.releases
+        hello = self._hello(backend)
+        if isinstance(hello, WorkerError):
+            raise BadInput(f"backend {backend.name} could not be started: it {hello}")
+        return hello.releases
+
+    def _hello(self, backend: Backend) -> Hello | WorkerError:
+        if backend.name not in self._hellos:
+            try:
+                self._hellos[backend.name] = self.session.hello(backend.name)
+            except WorkerError as error:
+                self._hellos[backend.name] = error
+        return self._hellos[backend.name]
+
+
+def _described(hello: Hello | WorkerError | None) -> dict[str, Any]:
+    if not isinstance(hello, Hello):
+        return {"problem": str(hello)}
+    return {
+        "releases": list(hello.releases),
+        "capabilities": sorted(hello.capabilities),
+        "dtypes": list(hello.dtypes),
+        "limits": dict(hello.limits),
+        "versions": dict(hello.versions),
+        "numerics": dict(hello.numerics),
+    }

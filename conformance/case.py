@@ -1,0 +1,116 @@
+"""Cases: one law each. A case draws what it feeds and states, as claims, what must agree with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import conformance
+from conformance.checkpoints.store import Layout
+from conformance.claims import Plan
+from conformance.families.base import Spec
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+__all__ = ["Case", "Trial", "case", "case_directory"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a case was given: a model, and what was drawn to feed it.
+
+    Attributes:
+        spec: the configuration.
+        seed: names the weights.
+        drawn: what the case's own strategy drew.
+        layout: how the checkpoint is stored.
+    """
+
+    spec: Spec
+    seed: int
+    drawn: Any
+    layout: Layout = Layout()
+
+    @property
+    def release(self) -> str:
+        """The release whose meaning the model has."""
+        return self.spec.release
+
+    def describe(self) -> str:
+        """The trial in a few words."""
+        return f"{self.spec.describe()}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One law.
+
+    Attributes:
+        id: `chapter/name`, stable: deviation files and reports refer to it.
+        law: one sentence: what must agree with what.
+        plan: trial → claims and witnesses.
+        draws: spec → strategy of what the case feeds.
+        needs: capabilities that the plan's feeds ask for.
+        dtypes: dtypes that they ask for.
+        specs: keyword arguments for the family's strategy of specs.
+        families: families that the law speaks of; None for all.
+        variants: spec → the (spec, layout) pairs to try instead, for laws about checkpoints.
+        fixed: (family, release) → (spec, layout) pairs to use instead of drawn ones, for published
+            figures.
+        own_code: the law speaks of the release's own code alone.
+    """
+
+    id: str
+    law: str
+    plan: Callable[[Trial], Plan]
+    draws: Callable[[Spec], SearchStrategy[Any]]
+    needs: frozenset[str] = frozenset()
+    dtypes: frozenset[str] = frozenset({"float32"})
+    specs: Mapping[str, Any] = field(default_factory=dict)
+    families: tuple[str, ...] | None = None
+    variants: Callable[[Spec], tuple[tuple[Spec, Layout], ...]] | None = None
+    fixed: Callable[[str, str], tuple[tuple[Spec, Layout], ...]] | None = None
+    own_code: bool = False
+
+
+def case(
+    id: str,
+    *,
+    law: str,
+    draws: Callable[[Spec], SearchStrategy[Any]],
+    needs: set[str] | frozenset[str] = frozenset(),
+    dtypes: set[str] | frozenset[str] = frozenset({"float32"}),
+    specs: Mapping[str, Any] | None = None,
+    families: tuple[str, ...] | None = None,
+    variants: Callable[[Spec], tuple[tuple[Spec, Layout], ...]] | None = None,
+    fixed: Callable[[str, str], tuple[tuple[Spec, Layout], ...]] | None = None,
+    own_code: bool = False,
+) -> Callable[[Callable[[Trial], Plan]], Case]:
+    """Make a case of a function from trials to plans; the plugin collects it."""
+
+    def decorate(plan: Callable[[Trial], Plan]) -> Case:
+        return Case(
+            id=id,
+            law=law,
+            plan=plan,
+            draws=draws,
+            needs=frozenset(needs),
+            dtypes=frozenset(dtypes),
+            specs=dict(specs or {}),
+            families=families,
+            variants=variants,
+            fixed=fixed,
+            own_code=own_code,
+        )
+
+    return decorate
+
+
+def case_directory() -> Path:
+    """The directory of the chapters: inside the installed package, or beside it in a checkout."""
+    package = Path(conformance.__file__).parent
+    inside = package / "cases"
+    return inside if inside.is_dir() else package.parent / "cases"

@@ -1,0 +1,5 @@
+"""The `conformance` command."""
+
+from conformance.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,34 @@
+"""The command line: one typer application; each command's work lives in a module of its own."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from conformance.cli.check import check
+from conformance.cli.env import environments
+from conformance.cli.listing import listing
+from conformance.errors import BadInput
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="conformance",
+    help="Do two implementations of the same language model compute the same thing, and if not, what differs?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("list")(listing)
+app.command("check")(check)
+app.add_typer(environments, name="env")
+
+
+def main() -> None:
+    """Run the command line; bad input is one line on stderr and exit code 2."""
+    try:
+        app()
+    except BadInput as error:
+        sys.stderr.write(f"conformance: {error}\n")
+        sys.exit(2)

@@ -1,0 +1,81 @@
+"""Known differences: what a backend is known to do otherwise, recorded and held to.
+
+An entry explains the failing claims that it names, in the cases that it names, and nothing else. An
+entry that no longer happens, or that matches nothing, fails the run: known differences do not rot.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from conformance.errors import BadInput
+
+__all__ = ["Deviation", "read_deviations"]
+
+_KEYS = {"release", "case", "claims", "what", "evidence"}
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """One entry of cases/deviations/<backend>.toml.
+
+    Attributes:
+        backend: whose difference it is.
+        release: on which release.
+        case: pattern of case ids.
+        claims: patterns of claim labels; each must match a claim that fails.
+        what: the difference, in a sentence.
+        evidence: a section of docs/plamo3.md or a link.
+        source: file and number of the entry, for messages.
+    """
+
+    backend: str
+    release: str
+    case: str
+    claims: tuple[str, ...]
+    what: str
+    evidence: str
+    source: str
+
+    def covers(self, backend: str, release: str, case_id: str) -> bool:
+        """Does the entry speak of this cell?"""
+        return backend == self.backend and release == self.release and fnmatchcase(case_id, self.case)
+
+    def explains(self, label: str) -> bool:
+        """Does it name this claim?"""
+        return any(fnmatchcase(label, pattern) for pattern in self.claims)
+
+
+def read_deviations(directory: Path, backends: Iterable[str]) -> list[Deviation]:
+    """The entries of some backends, in file order.
+
+    Raises:
+        BadInput: a file is not TOML, or an entry lacks a key or has one too many.
+    """
+    entries: list[Deviation] = []
+    for backend in backends:
+        file = directory / f"{backend}.toml"
+        if not file.is_file():
+            continue
+        try:
+            data = tomllib.loads(file.read_text())
+        except tomllib.TOMLDecodeError as error:
+            raise BadInput(f"{file.name} is not TOML: {error} [{file}]") from None
+        for number, entry in enumerate(data.get("deviation", []), 1):
+            entries.append(_entry(backend, entry, f"{file.name} entry {number}"))
+    return entries
+
+
+def _entry(backend: str, entry: dict[str, Any], source: str) -> Deviation:
+    for key in sorted(_KEYS - set(entry)):
+        raise BadInput(f"{key} is missing, but a deviation needs it [{source}]")
+    for key in sorted(set(entry) - _KEYS):
+        raise BadInput(f"{key} is not a key of a deviation: {', '.join(sorted(_KEYS))} [{source}]")
+    if not isinstance(entry["claims"], list) or not entry["claims"]:
+        raise BadInput.value("claims", entry["claims"], "a list of claim label patterns", source)
+    return Deviation(backend=backend, source=source, **{**entry, "claims": tuple(entry["claims"])})

@@ -1,0 +1,76 @@
+"""Strategies of tiny PLaMo 3 specs: valid by derivation, asymmetric by default, small when shrunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.limits import allowed
+
+__all__ = ["specs"]
+
+# Sizes that are no perfect squares, not each other's doubles, and not the width of all heads.
+_HIDDEN = (48, 80, 96, 112)
+_INNER = (56, 72, 88, 136)
+_HEAD_DIMS = (16, 24, 32)
+_VOCABULARY = (97, 120, 131)
+_LONGEST = {"2604": 262_144, "4k": 4096}
+
+
+@st.composite
+def specs(
+    draw: st.DrawFn,
+    release: str,
+    limits: Mapping[str, Mapping[str, Any]],
+    *,
+    layers: str = "mixed",
+) -> Plamo3Spec:
+    """Tiny specs of one release within a backend's limits.
+
+    At least two key/value heads and two query heads on each, both kinds of layers, a window of a few
+    tokens, thetas 100 times apart, and a YaRN ramp that lies inside the head's frequencies.
+
+    Args:
+        draw: given by hypothesis.
+        release: `2604` or `4k`.
+        limits: the backend's limits (`conformance.limits`).
+        layers: `mixed`, or `local` or `global` for models of one layer of that kind.
+    """
+
+    def size(field: str, candidates: tuple[int, ...]) -> int:
+        return draw(st.sampled_from(allowed(field, candidates, limits)), label=field)
+
+    kv_heads = size("num_key_value_heads", (2, 3))
+    # Groups differ from the number of key/value heads, so that repeat and tile cannot be confused.
+    groups = draw(st.sampled_from([n for n in (2, 3) if n != kv_heads] or [2]), label="groups")
+    head_dim = size("head_dim", _HEAD_DIMS)
+    heads = kv_heads * groups
+    hidden = size("hidden_size", tuple(n for n in _HIDDEN if n != heads * head_dim))
+    inner = size("intermediate_size", tuple(n for n in _INNER if n not in (hidden, 2 * hidden)))
+    if layers == "mixed":
+        pattern = draw(st.integers(2, 4), label="sliding_window_pattern")
+        depth = draw(st.integers(pattern, pattern + 3), label="num_hidden_layers")
+    else:
+        pattern, depth = (2, 1) if layers == "local" else (1, 1)
+    yarn: dict[str, Any] = {}
+    if release == "2604":
+        yarn["rope_scaling_factor"] = draw(st.sampled_from([4.0, 16.0, 256.0]), label="rope_scaling_factor")
+        yarn["initial_context_length"] = draw(st.sampled_from([512, 1024, 4096]), label="initial_context_length")
+    return Plamo3Spec(
+        vocab_size=size("vocab_size", _VOCABULARY),
+        hidden_size=hidden,
+        num_hidden_layers=depth,
+        intermediate_size=inner,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        window_size=size("window_size", (3, 4, 5, 6, 7)),
+        sliding_window_pattern=pattern,
+        max_position_embeddings=_LONGEST[release],
+        rms_norm_eps=draw(st.sampled_from([1e-6, 1e-5]), label="rms_norm_eps"),
+        tie_word_embeddings=draw(st.booleans().map(lambda untied: not untied), label="tie_word_embeddings"),
+        **yarn,
+    )

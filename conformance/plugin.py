@@ -1,0 +1,153 @@
+"""The pytest plugin: options, collection of cases as (backend, release) items, and reports. Hooks only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conformance.bench import Bench
+    from conformance.cells import Cell
+
+__all__: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add = parser.getgroup("conformance", "conformance of language model implementations").addoption
+    add("--backend", action="append", default=[], metavar="NAME", help="backend to judge, or `all`; may be repeated")
+    add("--release", action="append", default=[], metavar="R", help="release to judge; may be repeated")
+    add("--family", action="append", default=[], metavar="F", help="family to judge; may be repeated")
+    add("--examples", type=int, default=2, metavar="N", help="models to draw for each case (default 2)")
+    add("--checkpoint", metavar="DIR", help="judge on this checkpoint instead of drawn models")
+    add("--release-code", action="append", default=[], metavar="R=WHERE", help="run released code: R=DIR or R=hub")
+    add("--json", dest="conformance_json", metavar="FILE", help="write the report as JSON")
+    add("--timeout-run", type=float, default=120.0, metavar="S", help="seconds that a run may take (default 120)")
+    add("--memory", type=float, default=8.0, metavar="GIB", help="memory that a worker may use (default 8)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): keeps the cells of one backend on one xdist worker")
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
+    config.pluginmanager.register(_Cells(config), "conformance-cells")
+
+
+class _Cells:
+    """One test run: its bench, made when the first case is met, and the records of its cells."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.records: list[dict[str, Any]] = []
+        self.provenance: dict[str, Any] = {}
+        self._bench: Bench | None = None
+
+    @property
+    def bench(self) -> Bench:
+        if self._bench is None:
+            from conformance.bench import Bench, read_options
+            from conformance.errors import BadInput
+
+            worker = getattr(self.config, "workerinput", {}).get("workerid", "")
+            try:
+                options = read_options(self.config.option)
+                self._bench = Bench(options, self.config.rootpath / "build" / "conformance" / worker)
+            except BadInput as error:
+                pytest.exit(str(error), returncode=2)
+        return self._bench
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionstart(self) -> None:
+        option = self.config.option
+        if option.backend or option.release or option.family or option.checkpoint or option.release_code:
+            self.bench.start()
+
+    def pytest_pycollect_makeitem(self, collector: Any, name: str, obj: object) -> list[pytest.Item] | None:
+        # A case can only come from this module; a run without cases never loads it.
+        case_module = sys.modules.get("conformance.case")
+        if case_module is None or not isinstance(obj, case_module.Case):
+            return None
+        return [CaseItem.make(collector, name, cell, self) for cell in self.bench.cells(obj)]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
+        report = yield
+        if isinstance(item, CaseItem) and call.when == "call" and item.record is not None:
+            report.conformance = item.record
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        record = getattr(report, "conformance", None)
+        if record is not None:
+            self.records.append(record)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        for name, ran in getattr(node, "workeroutput", {}).get("conformance", {}).items():
+            self.provenance.setdefault(name, ran)
+
+    def pytest_sessionfinish(self) -> None:
+        if self._bench is None:
+            return
+        self.provenance.update(self._bench.provenance())
+        self._bench.close()
+        if hasattr(self.config, "workeroutput"):
+            self.config.workeroutput["conformance"] = self.provenance
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if not self.records:
+            return
+        from conformance.report.document import document, write_document
+        from conformance.report.matrix import console_for, print_matrix
+
+        terminal = terminalreporter._tw
+        terminalreporter.ensure_newline()
+        print_matrix(self.records, console_for(terminal._file, terminal.hasmarkup))
+        if self.config.option.conformance_json:
+            settings = {"examples": self.config.option.examples, "arguments": list(self.config.invocation_params.args)}
+            path = Path(self.config.option.conformance_json)
+            write_document(path, document(self.records, self.provenance, settings))
+            terminalreporter.write_line(f"report: {path}")
+
+
+class CellFailed(Exception):
+    """A cell is red; the message is what the report shows."""
+
+
+class CaseItem(pytest.Item):
+    """One case on one backend for one release."""
+
+    def __init__(self, *, cell: Cell, cells: _Cells, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cell = cell
+        self.cells = cells
+        self.record: dict[str, Any] | None = None
+        self.add_marker(pytest.mark.xdist_group(cell.backend.name))
+
+    @classmethod
+    def make(cls, collector: Any, name: str, cell: Cell, cells: _Cells) -> pytest.Item:
+        """The item of one cell, named `function[backend-release]`."""
+        item = cls.from_parent(collector, name=f"{name}[{cell.label}]", cell=cell, cells=cells)
+        assert isinstance(item, pytest.Item)
+        return item
+
+    def runtest(self) -> None:
+        self.record = self.cells.bench.run(self.cell, self.nodeid)
+        match self.record["status"]:
+            case "n/a":
+                pytest.skip(self.record["reason"])
+            case "known":
+                pytest.xfail(self.record["reason"])
+            case "fail" | "error":
+                raise CellFailed("\n".join(self.record["lines"]))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, CellFailed):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"{self.cell.case.id} [{self.cell.label}]"

@@ -1,0 +1,81 @@
+"""The terminal matrix: cases down, backends and releases across."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["print_matrix", "summary"]
+
+_STYLES = {"pass": "green", "known": "yellow", "fail": "bold red", "error": "bold red", "n/a": "dim"}
+_NARROWEST = 100
+
+
+def print_matrix(records: Sequence[dict[str, Any]], console: Console) -> None:
+    """Print the matrix, what is known, what is not applicable and why, and one closing sentence."""
+    columns = list(dict.fromkeys((r["backend"], r["release"]) for r in records))
+    rows = list(dict.fromkeys(r["case"] for r in records))
+    cells = {(r["case"], r["backend"], r["release"]): r for r in records}
+    table = Table(title="conformance", title_justify="left")
+    table.add_column("case", no_wrap=True)
+    for backend, release in columns:
+        table.add_column(f"{backend}\n{release}")
+    for case in rows:
+        table.add_row(case, *(_square(cells.get((case, *column))) for column in columns))
+    console.print(table)
+    console.print("A number is the largest error / noise; conforming is at most 8. = means equal to the bit.", style="dim")
+    for title, status in (("known differences", "known"), ("not applicable", "n/a")):
+        _reasons(title, [r for r in records if r["status"] == status], console)
+    console.print(summary(records))
+
+
+def summary(records: Sequence[dict[str, Any]]) -> str:
+    """One sentence: how many cells came out how."""
+    counts = {status: sum(r["status"] == status for r in records) for status in _STYLES}
+    words = {"pass": "conform", "known": "known differences", "fail": "differ", "error": "errors", "n/a": "not applicable"}
+    parts = [f"{count} {words[status]}" for status, count in counts.items() if count]
+    trials = sum(r["trials"] for r in records)
+    claims = sum(r["claims"] for r in records)
+    return f"{len(records)} cells: {', '.join(parts)} ({claims} comparisons in {trials} trials)"
+
+
+def console_for(stream: Any, colour: bool) -> Console:
+    """A console that is wide enough for the matrix even where the stream is no terminal."""
+    console = Console(file=stream, force_terminal=colour, no_color=not colour, highlight=False)
+    if console.width < _NARROWEST:
+        console.width = _NARROWEST
+    return console
+
+
+def _square(record: dict[str, Any] | None) -> Text:
+    if record is None:
+        return Text("")
+    match record["status"]:
+        case "pass":
+            words = "=" if record["grade"] == "exact" else _figure(record["ratio"])
+        case "known":
+            words = f"known {_figure(record['ratio'])}"
+        case "fail":
+            words = f"{record['grade']} {_figure(record['ratio'])}"
+        case status:
+            words = str(status)
+    return Text(words, style=_STYLES[record["status"]])
+
+
+def _figure(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 100 else f"{ratio:.0f}" if ratio < 1e5 else f"{ratio:.0e}"
+
+
+def _reasons(title: str, records: Sequence[dict[str, Any]], console: Console) -> None:
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        place = f"{record['backend']} {record['release']}"
+        grouped.setdefault((place, record["reason"]), []).append(record["case"])
+    if grouped:
+        console.print(f"{title}:", style="bold")
+    for (place, reason), cases in grouped.items():
+        console.print(f"  {place}: {', '.join(cases)}: {reason}", soft_wrap=True)

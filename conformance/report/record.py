@@ -1,0 +1,88 @@
+"""Records: a judged cell as plain data, and the three lines that a red one shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.cells import Cell, CellResult, Finding
+from conformance.compare.verdict import Verdict
+
+__all__ = ["record_of"]
+
+
+def record_of(cell: Cell, result: CellResult, nodeid: str) -> dict[str, Any]:
+    """The record of one cell, as it stands in the JSON report (docs/report.md)."""
+    return {
+        "case": cell.case.id,
+        "law": cell.case.law,
+        "family": cell.family,
+        "backend": cell.backend.name,
+        "release": cell.release,
+        "status": result.status,
+        "reason": result.reason,
+        "grade": result.grade,
+        "ratio": result.worst,
+        "trials": result.trials,
+        "claims": result.claims,
+        "witnesses": result.witnesses,
+        "measured": result.measured,
+        "known": [{"what": d.what, "evidence": d.evidence, "entry": d.source} for d in result.explained],
+        "findings": [_finding(finding) for finding in result.findings],
+        "nodeid": nodeid,
+        "lines": _lines(cell, result, nodeid) if result.status in ("fail", "error") else [],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    verdict = finding.outcome.verdict
+    return {
+        "claim": finding.outcome.label,
+        "text": finding.outcome.text,
+        "model": finding.trial.describe(),
+        "checkpoint": finding.checkpoint.identity,
+        "verdict": verdict_data(verdict),
+    }
+
+
+def verdict_data(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain data."""
+    place = verdict.first_bad
+    return {
+        "grade": verdict.grade.value,
+        "compared": verdict.compared,
+        "ratio": verdict.ratio,
+        "max_abs": verdict.max_abs,
+        "mean_abs": verdict.mean_abs,
+        "max_ulp": verdict.max_ulp,
+        "max_relative": verdict.max_relative,
+        "max_kl": verdict.max_kl,
+        "flips": verdict.flips,
+        "near_ties": verdict.near_ties,
+        "shift": verdict.shift,
+        "bad": verdict.bad,
+        "first_bad": None if place is None else [place.row, place.position],
+        "problem": verdict.problem,
+    }
+
+
+def _lines(cell: Cell, result: CellResult, nodeid: str) -> list[str]:
+    again = f"again: pytest '{nodeid}' --backend '{cell.backend.name}' --release {cell.release}"
+    if not result.findings:
+        return [f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: {result.reason}", again]
+    finding = result.findings[0]
+    verdict = finding.outcome.verdict
+    how = verdict.problem or (
+        f"{verdict.grade.value}, error / noise {verdict.ratio:.3g}, max abs {verdict.max_abs:.3g}, "
+        f"{verdict.bad} of {verdict.compared} positions"
+    )
+    where = f"{finding.outcome.text}; {finding.trial.describe()}"
+    if verdict.first_bad is not None:
+        beyond = verdict.first_bad.position - finding.trial.spec.window_size
+        edge = f"W + {beyond}" if beyond >= 0 else f"W - {-beyond}"
+        where = f"first bad at {verdict.first_bad} (= {edge}): {where}"
+    return [
+        f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: {finding.outcome.label}: {how} "
+        f"({result.reason})",
+        f"where: {where}",
+        again,
+    ]

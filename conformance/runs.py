@@ -1,0 +1,199 @@
+"""Runs: asking backends for logits. Each run is made once a session, however many cases ask for it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from conformance.backends.registry import Backend, backend_named
+from conformance.checkpoints.store import Checkpoint
+from conformance.compare.noise import Truth, measure
+from conformance.families import family_of
+from conformance.feeds import Feed
+from conformance.workers.host import Bounds, Hello, Worker, WorkerError
+
+__all__ = ["Run", "Session", "Spending"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One backend on one checkpoint and one feed.
+
+    Attributes:
+        logits: [B, T, V], or None where the run failed.
+        kind: what kind of failure (`WorkerError.kind`), or empty.
+        message: the failure in a sentence.
+        seconds: time in the engine's forward, as the worker measured it.
+        prepare_seconds: time to load the checkpoint, 0 where it was loaded already.
+    """
+
+    logits: np.ndarray | None
+    kind: str = ""
+    message: str = ""
+    seconds: float = 0.0
+    prepare_seconds: float = 0.0
+
+
+@dataclass
+class Spending:
+    """Where a backend's time went, in seconds of wall time."""
+
+    start: float = 0.0
+    prepare: float = 0.0
+    forward: float = 0.0
+    calls: int = 0
+    shared: int = 0
+
+
+@dataclass
+class _Desk:
+    """One backend's worker and the thread that talks to it."""
+
+    backend: Backend
+    worker: Worker
+    thread: ThreadPoolExecutor
+    dress: Callable[[Checkpoint], Checkpoint] | None = None
+    spending: Spending = field(default_factory=Spending)
+
+
+class Session:
+    """Workers of one test run, and every run they made.
+
+    Args:
+        directory: logs and logits files of the session.
+        bounds: what one call may cost.
+    """
+
+    def __init__(self, directory: Path | None = None, bounds: Bounds = Bounds()) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="conformance-") if directory is None else None
+        self.directory = directory or Path(self._temporary.name if self._temporary else ".")
+        self.bounds = bounds
+        self._desks: dict[str, _Desk] = {}
+        self._runs: dict[tuple[str, str, str], Future[Run]] = {}
+        self._truths: dict[tuple[str, str], Future[Truth]] = {}
+        self._files = 0
+        self.reference = "reference"
+
+    def add(self, backend: Backend, dress: Callable[[Checkpoint], Checkpoint] | None = None) -> None:
+        """Make a backend known; its worker starts with the first call.
+
+        Args:
+            backend: whose worker to add.
+            dress: makes of a checkpoint the directory that this backend is given instead.
+        """
+        if backend.name in self._desks:
+            return
+        log = self.directory / "logs" / f"{_file_name(backend.name)}.log"
+        worker = Worker(backend.name, backend.argv(), log, backend.worker_environment(), self.bounds)
+        thread = ThreadPoolExecutor(1, _file_name(backend.name))
+        self._desks[backend.name] = _Desk(backend, worker, thread, dress)
+
+    def start(self, names: Iterable[str]) -> dict[str, Future[Hello]]:
+        """Start workers side by side."""
+        return {name: self._desk(name).thread.submit(self._hello, self._desk(name)) for name in names}
+
+    def hello(self, name: str) -> Hello:
+        """What a backend says of itself.
+
+        Raises:
+            WorkerError: its worker cannot be started.
+        """
+        desk = self._desk(name)
+        return desk.thread.submit(self._hello, desk).result()
+
+    def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
+        """Ask for a run; equal questions share one answer."""
+        key = (name, checkpoint.identity, feed.key)
+        desk = self._desk(name)
+        if key in self._runs:
+            desk.spending.shared += 1
+        else:
+            self._runs[key] = desk.thread.submit(self._ask, desk, checkpoint, feed)
+        return self._runs[key]
+
+    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
+        """The reference in float64 for a feed's meaning, with the noise of the feed's dtype."""
+        meaning = feed.meaning()
+        key = (checkpoint.identity, meaning.key)
+        if key not in self._truths:
+            desk = self._desk(self.reference)
+            self._truths[key] = desk.thread.submit(self._measure, desk, checkpoint, meaning)
+        return self._truths[key]
+
+    def spending(self) -> dict[str, Spending]:
+        """Where each backend's time went."""
+        return {name: desk.spending for name, desk in self._desks.items()}
+
+    def starts(self) -> dict[str, int]:
+        """How often each backend's worker was started."""
+        return {name: desk.worker.starts for name, desk in self._desks.items()}
+
+    def close(self) -> None:
+        """Stop every worker."""
+        for desk in self._desks.values():
+            desk.thread.shutdown(cancel_futures=True)
+            desk.worker.stop()
+        self._desks.clear()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _desk(self, name: str) -> _Desk:
+        if name not in self._desks:
+            self.add(backend_named(name))
+        return self._desks[name]
+
+    def _hello(self, desk: _Desk) -> Hello:
+        started = time.perf_counter()
+        hello = desk.worker.hello()
+        desk.spending.start += time.perf_counter() - started
+        return hello
+
+    def _ask(self, desk: _Desk, checkpoint: Checkpoint, feed: Feed) -> Run:
+        try:
+            tensors, run = self._call(desk, checkpoint, feed, ())
+        except WorkerError as error:
+            return Run(None, error.kind, str(error))
+        if "logits" not in tensors:
+            return Run(None, "protocol", "wrote a file without a tensor called logits")
+        return replace(run, logits=tensors["logits"])
+
+    def _measure(self, desk: _Desk, checkpoint: Checkpoint, feed: Feed) -> Truth:
+        exact, _ = self._call(desk, checkpoint, replace(feed, dtype="float64"), ())
+        if feed.dtype == "float64":
+            return measure(exact["logits"], [exact["logits"]], feed.dtype)
+        orders = ("relabel:0", *family_of(checkpoint.spec.family).orders[feed.dtype])
+        evaluations, _ = self._call(desk, checkpoint, feed, orders)
+        return measure(exact["logits"], [evaluations[f"logits.{order}"] for order in orders], feed.dtype)
+
+    def _call(
+        self, desk: _Desk, checkpoint: Checkpoint, feed: Feed, orders: tuple[str, ...]
+    ) -> tuple[Mapping[str, np.ndarray], Run]:
+        self._files += 1
+        out = self.directory / f"{_file_name(desk.backend.name)}-{self._files}.safetensors"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if desk.dress is not None:
+            checkpoint = desk.dress(checkpoint)
+        params = {"checkpoint": str(checkpoint.path), "feed": feed.to_dict(), "logits": str(out)}
+        answer = desk.worker.run({**params, "orders": list(orders)})
+        desk.spending.calls += 1
+        desk.spending.prepare += answer.get("prepare_seconds", 0.0)
+        desk.spending.forward += answer.get("run_seconds", 0.0)
+        try:
+            tensors = load_file(out)
+        except (OSError, SafetensorError) as error:
+            raise WorkerError("protocol", f"wrote no readable logits file: {error}") from None
+        out.unlink()
+        run = Run(None, seconds=answer.get("run_seconds", 0.0), prepare_seconds=answer.get("prepare_seconds", 0.0))
+        return tensors, run
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60]

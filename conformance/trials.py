@@ -1,0 +1,82 @@
+"""Trials: hypothesis draws models and feeds.
+
+Models are drawn once for each (family, release, limits) and dealt to every case, because loading a
+model costs an engine far more than running a feed; feeds are drawn for each case and model. Nothing
+here depends on anything but its arguments: the same session draws the same trials.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from conformance.case import Case, Trial
+from conformance.checkpoints.store import Checkpoint, Layout
+from conformance.families import family_of
+from conformance.families.base import Spec
+
+__all__ = ["deal", "draw", "models"]
+
+T = TypeVar("T")
+
+
+def draw(strategy: st.SearchStrategy[T], count: int) -> list[T]:
+    """`count` examples that hypothesis generates, the simplest one left out.
+
+    Derandomised: equal strategies give equal examples. Fewer come back where a strategy has fewer.
+    """
+    examples: list[T] = []
+
+    @settings(
+        max_examples=count + 1,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(example: T) -> None:
+        examples.append(example)
+
+    collect()
+    return examples[1 : count + 1] or examples[:1]
+
+
+def models(family: str, release: str, limits: Mapping[str, Any], count: int, **kind: Any) -> tuple[tuple[Spec, int], ...]:
+    """`count` models of a release within a backend's limits, as (spec, seed)."""
+    return _models(family, release, json.dumps(limits, sort_keys=True), count, json.dumps(kind, sort_keys=True))
+
+
+@cache
+def _models(family: str, release: str, limits: str, count: int, kind: str) -> tuple[tuple[Spec, int], ...]:
+    specs = family_of(family).specs(release, json.loads(limits), **json.loads(kind))
+    return tuple(draw(st.tuples(specs, st.integers(0, 2**16 - 1)), count))
+
+
+def deal(
+    case: Case,
+    family: str,
+    release: str,
+    limits: Mapping[str, Any],
+    count: int,
+    brought: Checkpoint | None = None,
+) -> list[Trial]:
+    """The trials of one case: one feed on each of `count` models, or on the checkpoint that a user brought."""
+    if brought is not None:
+        return [Trial(brought.spec, 0, drawn) for drawn in draw(case.draws(brought.spec), count)]
+    if case.fixed is not None:
+        chosen = [(spec, layout, 0) for spec, layout in case.fixed(family, release)]
+    else:
+        drawn = models(family, release, limits, count, **case.specs)
+        chosen = [
+            (variant, layout, seed)
+            for spec, seed in drawn
+            for variant, layout in (case.variants(spec) if case.variants else ((spec, Layout()),))
+        ]
+    return [Trial(spec, seed, draw(case.draws(spec), 1)[0], layout) for spec, layout, seed in chosen]
