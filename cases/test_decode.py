@@ -15,7 +15,13 @@ def token_by_token(trial: Trial) -> Plan:
     feed, window = trial.drawn, trial.spec.window_size
     claims = [Matches("reference: whole", feed)]
     # Before, at and after the window; the longest decode goes round a ring of W more than twice.
-    for name, prefill in (("1", 1), ("W-1", window - 1), ("W", window), ("W+1", window + 1), ("2W", 2 * window)):
+    for name, prefill in (
+        ("1", 1),
+        ("W-1", window - 1),
+        ("W", window),
+        ("W+1", window + 1),
+        ("2W", 2 * window),
+    ):
         steps = feed.token_by_token(prefill)
         claims.append(Agree(f"whole: prefill {name}", steps, feed))
         claims.append(Matches(f"reference: prefill {name}", steps))

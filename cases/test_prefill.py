@@ -24,7 +24,14 @@ def _feed_and_split(draw: st.DrawFn, spec: Spec) -> tuple[Feed, tuple[int, ...]]
 def split(trial: Trial) -> Plan:
     feed, drawn = trial.drawn
     window = trial.spec.window_size
-    sizes = {"1": 1, "W-1": window - 1, "W": window, "W+1": window + 1, "2W": 2 * window, "2W+1": 2 * window + 1}
+    sizes = {
+        "1": 1,
+        "W-1": window - 1,
+        "W": window,
+        "W+1": window + 1,
+        "2W": 2 * window,
+        "2W+1": 2 * window + 1,
+    }
     chunkings = {f"chunks of {name}": [size] * (feed.width // size) for name, size in sizes.items()}
     chunkings |= {"3-6-3": [3, 6, 3], "drawn": list(drawn)}
     claims: list[Claim] = []

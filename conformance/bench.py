@@ -104,7 +104,10 @@ class Bench:
                 for release in (r.name for r in family_of(family).releases):
                     if release not in self.options.releases or release not in claimed:
                         continue
-                    if self.brought and (self.brought.spec.family, self.brought.spec.release) != (family, release):
+                    if self.brought and (self.brought.spec.family, self.brought.spec.release) != (
+                        family,
+                        release,
+                    ):
                         continue
                     yield Cell(case, backend, family, release)
 

@@ -11,14 +11,26 @@ from conformance.backends.registry import Backend
 from conformance.case import Case, Trial
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
 from conformance.claims import Claim, Outcome, Plan, Runs, Truths, Witness
-from conformance.compare.verdict import Grade, Verdict
+from conformance.compare.verdict import Grade
 from conformance.deviations import Deviation
 from conformance.limits import violation
 from conformance.runs import Session
 from conformance.trials import deal
-from conformance.workers.host import Hello, WorkerError
+from conformance.workers.host import Hello
 
-__all__ = ["ERROR", "FAIL", "KNOWN", "NOT_APPLICABLE", "PASS", "Cell", "CellResult", "Finding", "inapplicable", "judge", "judge_plan"]
+__all__ = [
+    "ERROR",
+    "FAIL",
+    "KNOWN",
+    "NOT_APPLICABLE",
+    "PASS",
+    "Cell",
+    "CellResult",
+    "Finding",
+    "inapplicable",
+    "judge",
+    "judge_plan",
+]
 
 PASS, KNOWN, FAIL, ERROR, NOT_APPLICABLE = "pass", "known", "fail", "error", "n/a"
 
@@ -172,7 +184,9 @@ def _note(result: CellResult, outcome: Outcome) -> None:
         result.measured.setdefault(f"{outcome.label}: {name}", []).append(value)
 
 
-def _settle(result: CellResult, deviations: Sequence[Deviation], explained: set[tuple[Deviation, str]]) -> None:
+def _settle(
+    result: CellResult, deviations: Sequence[Deviation], explained: set[tuple[Deviation, str]]
+) -> None:
     result.explained = [d for d in deviations if any(entry is d for entry, _ in explained)]
     if result.findings:
         broken = any(finding.outcome.verdict.grade is Grade.ERROR for finding in result.findings)

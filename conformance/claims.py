@@ -246,7 +246,9 @@ class SameTopTokens(Claim):
         assert other is not None
         verdict = compare(runs[self.feed.key].logits, other, noise, real_cells(self.feed), self.feed.dtype)
         holds = verdict.grade is not Grade.ERROR and verdict.flips == 0
-        return Outcome(self.label, holds, verdict, text, {"flips": verdict.flips, "near_ties": verdict.near_ties})
+        return Outcome(
+            self.label, holds, verdict, text, {"flips": verdict.flips, "near_ties": verdict.near_ties}
+        )
 
 
 @dataclass(frozen=True)

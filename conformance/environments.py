@@ -77,13 +77,17 @@ class Environment:
             BadInput: it has not been made; the message says how.
         """
         if not self.is_ready():
-            raise BadInput(f"environment {self.name} is missing; make it with: conformance env sync {self.name}")
+            raise BadInput(
+                f"environment {self.name} is missing; make it with: conformance env sync {self.name}"
+            )
         return self
 
     def size(self) -> int:
         """Bytes on disk; 0 where it is missing."""
         return sum(
-            entry.stat().st_size for entry in self.path.rglob("*") if entry.is_file() and not entry.is_symlink()
+            entry.stat().st_size
+            for entry in self.path.rglob("*")
+            if entry.is_file() and not entry.is_symlink()
         )
 
     def sync(self, say: Callable[[str], None]) -> bool:
@@ -104,7 +108,9 @@ class Environment:
             venv.create(self.path, with_pip=True)
             self._pip("install", "--no-deps", "-r", str(self.requirements))
             seconds = time.monotonic() - started
-            (self.path / _READY).write_text(json.dumps({"requirements": self.requirements.name, "seconds": seconds}))
+            (self.path / _READY).write_text(
+                json.dumps({"requirements": self.requirements.name, "seconds": seconds})
+            )
             say(f"{self.name}: ready after {seconds:.0f} s")
         return True
 

@@ -119,7 +119,9 @@ class Feed:
         if not self.tokens or not self.tokens[0]:
             raise BadInput("tokens = an empty batch, but should be at least one row of one token")
         if any(len(row) != self.width for row in self.tokens):
-            raise BadInput("tokens = rows of unequal length, but should be a rectangle; give lengths and padding")
+            raise BadInput(
+                "tokens = rows of unequal length, but should be a rectangle; give lengths and padding"
+            )
         if self.mode not in MODES:
             raise BadInput.value("mode", self.mode, " or ".join(MODES))
         if self.dtype not in DTYPES:
@@ -208,7 +210,9 @@ class Feed:
     def first(self, columns: int) -> Feed:
         """The first columns of a plain feed, whole."""
         if self.lengths or self.positions or self.segments:
-            raise BadInput("feed = one with lengths, positions or segments, but should be plain to be shortened")
+            raise BadInput(
+                "feed = one with lengths, positions or segments, but should be plain to be shortened"
+            )
         return replace(self, tokens=tuple(row[:columns] for row in self.tokens), steps=(Forward(columns),))
 
     def row(self, index: int) -> Feed:

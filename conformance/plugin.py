@@ -18,19 +18,39 @@ __all__: list[str] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     add = parser.getgroup("conformance", "conformance of language model implementations").addoption
-    add("--backend", action="append", default=[], metavar="NAME", help="backend to judge, or `all`; may be repeated")
+    add(
+        "--backend",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="backend to judge, or `all`; may be repeated",
+    )
     add("--release", action="append", default=[], metavar="R", help="release to judge; may be repeated")
     add("--family", action="append", default=[], metavar="F", help="family to judge; may be repeated")
     add("--examples", type=int, default=2, metavar="N", help="models to draw for each case (default 2)")
     add("--checkpoint", metavar="DIR", help="judge on this checkpoint instead of drawn models")
-    add("--release-code", action="append", default=[], metavar="R=WHERE", help="run released code: R=DIR or R=hub")
+    add(
+        "--release-code",
+        action="append",
+        default=[],
+        metavar="R=WHERE",
+        help="run released code: R=DIR or R=hub",
+    )
     add("--json", dest="conformance_json", metavar="FILE", help="write the report as JSON")
-    add("--timeout-run", type=float, default=120.0, metavar="S", help="seconds that a run may take (default 120)")
+    add(
+        "--timeout-run",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="seconds that a run may take (default 120)",
+    )
     add("--memory", type=float, default=8.0, metavar="GIB", help="memory that a worker may use (default 8)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "xdist_group(name): keeps the cells of one backend on one xdist worker")
+    config.addinivalue_line(
+        "markers", "xdist_group(name): keeps the cells of one backend on one xdist worker"
+    )
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadgroup"
     config.pluginmanager.register(_Cells(config), "conformance-cells")
@@ -107,7 +127,10 @@ class _Cells:
         terminalreporter.ensure_newline()
         print_matrix(self.records, console_for(terminal._file, terminal.hasmarkup))
         if self.config.option.conformance_json:
-            settings = {"examples": self.config.option.examples, "arguments": list(self.config.invocation_params.args)}
+            settings = {
+                "examples": self.config.option.examples,
+                "arguments": list(self.config.invocation_params.args),
+            }
             path = Path(self.config.option.conformance_json)
             write_document(path, document(self.records, self.provenance, settings))
             terminalreporter.write_line(f"report: {path}")

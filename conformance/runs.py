@@ -191,7 +191,9 @@ class Session:
         except (OSError, SafetensorError) as error:
             raise WorkerError("protocol", f"wrote no readable logits file: {error}") from None
         out.unlink()
-        run = Run(None, seconds=answer.get("run_seconds", 0.0), prepare_seconds=answer.get("prepare_seconds", 0.0))
+        run = Run(
+            None, seconds=answer.get("run_seconds", 0.0), prepare_seconds=answer.get("prepare_seconds", 0.0)
+        )
         return tensors, run
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from conformance.families.base import Spec
@@ -32,4 +34,4 @@ def splits(draw: st.DrawFn, width: int, *, most: int = 6) -> tuple[int, ...]:
     """Chunk sizes that sum to `width`: at least two chunks, at most `most`."""
     cuts = draw(st.sets(st.integers(1, width - 1), min_size=1, max_size=most - 1), label="cuts")
     edges = [0, *sorted(cuts), width]
-    return tuple(after - before for before, after in zip(edges, edges[1:], strict=False))
+    return tuple(after - before for before, after in pairwise(edges))

@@ -48,9 +48,13 @@ def draw(strategy: st.SearchStrategy[T], count: int) -> list[T]:
     return examples[1 : count + 1] or examples[:1]
 
 
-def models(family: str, release: str, limits: Mapping[str, Any], count: int, **kind: Any) -> tuple[tuple[Spec, int], ...]:
+def models(
+    family: str, release: str, limits: Mapping[str, Any], count: int, **kind: Any
+) -> tuple[tuple[Spec, int], ...]:
     """`count` models of a release within a backend's limits, as (spec, seed)."""
-    return _models(family, release, json.dumps(limits, sort_keys=True), count, json.dumps(kind, sort_keys=True))
+    return _models(
+        family, release, json.dumps(limits, sort_keys=True), count, json.dumps(kind, sort_keys=True)
+    )
 
 
 @cache
@@ -67,7 +71,7 @@ def deal(
     count: int,
     brought: Checkpoint | None = None,
 ) -> list[Trial]:
-    """The trials of one case: one feed on each of `count` models, or on the checkpoint that a user brought."""
+    """The trials of one case: one feed on each of `count` models, or on the user's checkpoint."""
     if brought is not None:
         return [Trial(brought.spec, 0, drawn) for drawn in draw(case.draws(brought.spec), count)]
     if case.fixed is not None:

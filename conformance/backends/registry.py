@@ -62,7 +62,13 @@ class Backend:
             return list(self.command)
         package = Path(conformance.__file__).parent
         bootstrap = package / "workers" / "bootstrap.py"
-        return [self.interpreter(), str(bootstrap), str(package), self.adapter, json.dumps(dict(self.options))]
+        return [
+            self.interpreter(),
+            str(bootstrap),
+            str(package),
+            self.adapter,
+            json.dumps(dict(self.options)),
+        ]
 
     def interpreter(self) -> str:
         """The Python that runs the adapter."""
@@ -149,6 +155,5 @@ def backend_named(text: str) -> Backend:
         return Backend(name=text, title=f"worker command {text}", command=tuple(words))
     near = difflib.get_close_matches(text, known, n=1, cutoff=0.4)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise BadInput(
-        f"backend = {text!r}, but should be one of {', '.join(known)}, module:Class, or a worker's command{hint}"
-    )
+    choice = f"one of {', '.join(known)}, module:Class, or a worker's command"
+    raise BadInput(f"backend = {text!r}, but should be {choice}{hint}")

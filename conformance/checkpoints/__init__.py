@@ -1,0 +1,1 @@
+"""Checkpoint directories: generated, stored, read, and dressed with released code."""

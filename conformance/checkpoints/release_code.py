@@ -46,7 +46,9 @@ class ReleasedCode:
     auto_map: Mapping[str, str]
 
 
-def parse_sources(named: Iterable[str], environment: Mapping[str, str], releases: Iterable[str]) -> dict[str, str]:
+def parse_sources(
+    named: Iterable[str], environment: Mapping[str, str], releases: Iterable[str]
+) -> dict[str, str]:
     """Release → where its code is, from `R=WHERE` options, then from environment variables.
 
     Raises:
@@ -89,7 +91,9 @@ def resolve(source: str, release: Release, python: str) -> ReleasedCode:
     try:
         auto_map = json.loads((path / "config.json").read_text())["auto_map"]
     except OSError:
-        raise BadInput(f"config.json is missing, but names the classes of the released code [{path}]") from None
+        raise BadInput(
+            f"config.json is missing, but names the classes of the released code [{path}]"
+        ) from None
     except (ValueError, KeyError, TypeError):
         raise BadInput(f"config.json has no auto_map, but it names the released classes [{path}]") from None
     digest = hashlib.sha256()

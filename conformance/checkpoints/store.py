@@ -62,7 +62,12 @@ class Checkpoint:
 
 
 def write_checkpoint(
-    root: Path, spec: Spec, seed: int, layout: Layout = Layout(), *, edited: Mapping[str, np.ndarray] | None = None
+    root: Path,
+    spec: Spec,
+    seed: int,
+    layout: Layout = Layout(),
+    *,
+    edited: Mapping[str, np.ndarray] | None = None,
 ) -> Checkpoint:
     """Generate the checkpoint of (spec, seed, layout) under `root`, or reuse the one that is there.
 

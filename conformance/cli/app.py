@@ -15,7 +15,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="conformance",
-    help="Do two implementations of the same language model compute the same thing, and if not, what differs?",
+    help="Do two implementations of the same language model compute the same thing, and if not, where?",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import sys
 import tempfile
@@ -18,22 +20,38 @@ __all__ = ["check"]
 
 
 def check(
-    backend: Annotated[str, typer.Option(help="A backend's name, module:Class[@PYTHON], or a worker's command.")],
+    backend: Annotated[
+        str, typer.Option(help="A backend's name, module:Class[@PYTHON], or a worker's command.")
+    ],
     release: Annotated[list[str] | None, typer.Option(help="Release to judge; may be repeated.")] = None,
     family: Annotated[list[str] | None, typer.Option(help="Family to judge; may be repeated.")] = None,
     examples: Annotated[int, typer.Option(help="Models to draw for each case.")] = 2,
     checkpoint: Annotated[Path | None, typer.Option(help="Judge on this checkpoint directory.")] = None,
     release_code: Annotated[list[str] | None, typer.Option(help="Run released code: R=DIR or R=hub.")] = None,
     case: Annotated[str | None, typer.Option(help="Only cases whose name matches (pytest -k).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, and nothing else.")
+    ] = False,
 ) -> None:
     """Run every case that a backend's capabilities ask for; print the matrix and one sentence."""
     backend_named(backend)
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.json"
-        arguments = [str(case_directory()), "--backend", backend, "--examples", str(examples), "--json", str(report)]
+        arguments = [
+            str(case_directory()),
+            "--backend",
+            backend,
+            "--examples",
+            str(examples),
+            "--json",
+            str(report),
+        ]
         arguments += ["-q", "--no-header", "-p", "no:cacheprovider", "--rootdir", str(Path.cwd()), "-rN"]
-        for option, values in (("--release", release), ("--family", family), ("--release-code", release_code)):
+        for option, values in (
+            ("--release", release),
+            ("--family", family),
+            ("--release-code", release_code),
+        ):
             for value in values or ():
                 arguments += [option, value]
         if checkpoint is not None:
@@ -57,9 +75,6 @@ def check(
 def _run(arguments: list[str], *, quiet: bool) -> int:
     if not quiet:
         return int(pytest.main(arguments))
-    import contextlib
-    import io
-
     with contextlib.redirect_stdout(io.StringIO()):
         return int(pytest.main(arguments))
 

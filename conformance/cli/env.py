@@ -20,7 +20,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @environments.command("sync")
 def sync(
-    backends: Annotated[list[str] | None, typer.Argument(help="Backends; the default ones if none, or `all`.")] = None,
+    backends: Annotated[
+        list[str] | None, typer.Argument(help="Backends; the default ones if none, or `all`.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make the environments that are missing, each from its pinned requirements."""
@@ -33,7 +35,11 @@ def sync(
             console.print(f"conformance: {error}", style="red", markup=False)
             raise typer.Exit(2) from None
     if as_json:
-        print(json.dumps({name: {"made": new, "path": str(ENVIRONMENTS[name].path)} for name, new in made.items()}))
+        print(
+            json.dumps(
+                {name: {"made": new, "path": str(ENVIRONMENTS[name].path)} for name, new in made.items()}
+            )
+        )
         return
     for name, new in made.items():
         console.print(f"{name}: {'made' if new else 'ready'}")
@@ -47,7 +53,11 @@ def list_environments(as_json: Json = False) -> None:
         if backend.environment is not None:
             users.setdefault(backend.environment, []).append(backend.name)
     if as_json:
-        print(json.dumps({name: _state(env, users.get(name, [])) for name, env in ENVIRONMENTS.items()}, indent=1))
+        print(
+            json.dumps(
+                {name: _state(env, users.get(name, [])) for name, env in ENVIRONMENTS.items()}, indent=1
+            )
+        )
         return
     table = Table()
     for heading in ("environment", "state", "size", "backends"):
@@ -66,4 +76,9 @@ def _environments(backends: list[str]) -> list[str]:
 
 def _state(env: Environment, users: list[str]) -> dict[str, object]:
     ready = env.is_ready()
-    return {"state": "ready" if ready else "missing", "path": str(env.path), "bytes": env.size() if ready else 0, "backends": users}
+    return {
+        "state": "ready" if ready else "missing",
+        "path": str(env.path),
+        "bytes": env.size() if ready else 0,
+        "backends": users,
+    }

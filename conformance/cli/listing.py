@@ -18,26 +18,22 @@ __all__ = ["listing"]
 
 def listing(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List backends (available, or why not), releases and cases."""
-    content = {
-        "backends": {
-            backend.name: {"title": backend.title, "unavailable": backend.unavailable()}
-            for backend in known_backends().values()
-        },
-        "releases": {name: [release.name for release in family_of(name).releases] for name in FAMILIES},
-        "cases": _cases(),
-    }
+    known = known_backends().values()
+    backends = {b.name: {"title": b.title, "unavailable": b.unavailable()} for b in known}
+    releases = {name: [release.name for release in family_of(name).releases] for name in FAMILIES}
+    cases = _cases()
     if as_json:
-        print(json.dumps(content, indent=1))
+        print(json.dumps({"backends": backends, "releases": releases, "cases": cases}, indent=1))
         return
     console = Console(highlight=False)
     console.print("backends", style="bold")
-    for name, backend in content["backends"].items():
+    for name, backend in backends.items():
         console.print(f"  {name:14} {backend['title']}: {backend['unavailable'] or 'available'}")
     console.print("releases", style="bold")
-    for name, releases in content["releases"].items():
-        console.print(f"  {name:14} {', '.join(releases)}")
+    for name, of_family in releases.items():
+        console.print(f"  {name:14} {', '.join(of_family)}")
     console.print("cases", style="bold")
-    for name, law in content["cases"].items():
+    for name, law in cases.items():
         console.print(f"  {name:26} {law}")
 
 

@@ -1,0 +1,1 @@
+"""Comparing: pure functions of logits. Nothing here runs a model."""

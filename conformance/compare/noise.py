@@ -47,7 +47,9 @@ def measure(exact: np.ndarray, evaluations: Sequence[np.ndarray], dtype: str) ->
         implementation can return a logit more precisely than its dtype holds it.
     """
     spread = np.max([np.abs(run.astype(np.float64) - exact).max(axis=-1) for run in evaluations], axis=0)
-    return Truth(exact, evaluations[0], np.maximum(spread, half_ulp(np.abs(exact).max(axis=-1), dtype)), dtype)
+    return Truth(
+        exact, evaluations[0], np.maximum(spread, half_ulp(np.abs(exact).max(axis=-1), dtype)), dtype
+    )
 
 
 def half_ulp(magnitude: np.ndarray, dtype: str) -> np.ndarray:

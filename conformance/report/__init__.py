@@ -1,0 +1,1 @@
+"""Reports: records, the terminal matrix, JSON."""

@@ -19,7 +19,9 @@ __all__ = ["SCHEMA_VERSION", "document", "write_document"]
 SCHEMA_VERSION = 1
 
 
-def document(records: Sequence[dict[str, Any]], provenance: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def document(
+    records: Sequence[dict[str, Any]], provenance: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
     """The report as one JSON object, valid by report.schema.json."""
     report = {
         "schema": SCHEMA_VERSION,

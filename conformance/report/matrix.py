@@ -27,7 +27,10 @@ def print_matrix(records: Sequence[dict[str, Any]], console: Console) -> None:
     for case in rows:
         table.add_row(case, *(_square(cells.get((case, *column))) for column in columns))
     console.print(table)
-    console.print("A number is the largest error / noise; conforming is at most 8. = means equal to the bit.", style="dim")
+    console.print(
+        "A number is the largest error / noise; conforming is at most 8. = means equal to the bit.",
+        style="dim",
+    )
     for title, status in (("known differences", "known"), ("not applicable", "n/a")):
         _reasons(title, [r for r in records if r["status"] == status], console)
     console.print(summary(records))
@@ -36,7 +39,13 @@ def print_matrix(records: Sequence[dict[str, Any]], console: Console) -> None:
 def summary(records: Sequence[dict[str, Any]]) -> str:
     """One sentence: how many cells came out how."""
     counts = {status: sum(r["status"] == status for r in records) for status in _STYLES}
-    words = {"pass": "conform", "known": "known differences", "fail": "differ", "error": "errors", "n/a": "not applicable"}
+    words = {
+        "pass": "conform",
+        "known": "known differences",
+        "fail": "differ",
+        "error": "errors",
+        "n/a": "not applicable",
+    }
     parts = [f"{count} {words[status]}" for status, count in counts.items() if count]
     trials = sum(r["trials"] for r in records)
     claims = sum(r["claims"] for r in records)
@@ -46,8 +55,7 @@ def summary(records: Sequence[dict[str, Any]]) -> str:
 def console_for(stream: Any, colour: bool) -> Console:
     """A console that is wide enough for the matrix even where the stream is no terminal."""
     console = Console(file=stream, force_terminal=colour, no_color=not colour, highlight=False)
-    if console.width < _NARROWEST:
-        console.width = _NARROWEST
+    console.width = max(console.width, _NARROWEST)
     return console
 
 

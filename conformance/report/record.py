@@ -68,7 +68,10 @@ def verdict_data(verdict: Verdict) -> dict[str, Any]:
 def _lines(cell: Cell, result: CellResult, nodeid: str) -> list[str]:
     again = f"again: pytest '{nodeid}' --backend '{cell.backend.name}' --release {cell.release}"
     if not result.findings:
-        return [f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: {result.reason}", again]
+        return [
+            f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: {result.reason}",
+            again,
+        ]
     finding = result.findings[0]
     verdict = finding.outcome.verdict
     how = verdict.problem or (
@@ -81,8 +84,8 @@ def _lines(cell: Cell, result: CellResult, nodeid: str) -> list[str]:
         edge = f"W + {beyond}" if beyond >= 0 else f"W - {-beyond}"
         where = f"first bad at {verdict.first_bad} (= {edge}): {where}"
     return [
-        f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: {finding.outcome.label}: {how} "
-        f"({result.reason})",
+        f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: "
+        f"{finding.outcome.label}: {how} ({result.reason})",
         f"where: {where}",
         again,
     ]

@@ -1,0 +1,1 @@
+"""Workers: the protocol between the host and the processes that engines run in."""

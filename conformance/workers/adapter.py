@@ -67,7 +67,7 @@ class Adapter(ABC):
         """As `run`, with another correct evaluation order, named in `orders`."""
         raise Unsupported(f"has no evaluation order called {order}")
 
-    def release(self, model: Any) -> None:
+    def release(self, model: Any) -> None:  # noqa: B027 (most adapters have nothing to free)
         """Free what `prepare` returned; called before a checkpoint is dropped."""
 
     def versions(self) -> Mapping[str, str]:

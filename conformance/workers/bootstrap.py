@@ -19,7 +19,8 @@ def _import_package(directory: Path) -> None:
     spec = importlib.util.spec_from_file_location(
         "conformance", directory / "__init__.py", submodule_search_locations=[str(directory)]
     )
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     package = importlib.util.module_from_spec(spec)
     sys.modules["conformance"] = package
     spec.loader.exec_module(package)

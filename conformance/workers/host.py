@@ -170,8 +170,10 @@ class Worker:
         threading.Thread(target=_read_lines, args=(self._process, self._lines), daemon=True).start()
 
     def _call(self, method: str, params: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        assert self._process is not None and self._process.stdin is not None
-        request = {"id": self._next_id, "method": method, "params": dict(params)}
+        assert self._process is not None
+        assert self._process.stdin is not None
+        number = self._next_id
+        request = {"id": number, "method": method, "params": dict(params)}
         self._next_id += 1
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -179,7 +181,7 @@ class Worker:
         except (BrokenPipeError, ValueError):
             raise self._lost(method) from None
         line = self._wait(method, seconds)
-        return self._answer(request["id"], line)
+        return self._answer(number, line)
 
     def _wait(self, method: str, seconds: float) -> str:
         assert self._process is not None
@@ -212,7 +214,8 @@ class Worker:
         except (ValueError, jsonschema.ValidationError):
             self._kill()
             raise WorkerError(
-                "protocol", f"printed {shlex.quote(line.rstrip()[:80])} to stdout, which belongs to the protocol"
+                "protocol",
+                f"printed {shlex.quote(line.rstrip()[:80])} to stdout, which belongs to the protocol",
             ) from None
         if answer["id"] != request_id:
             self._kill()
@@ -228,7 +231,9 @@ class Worker:
         if error is not None:
             self._kill()
             place = ".".join(map(str, error.absolute_path)) or "the result"
-            raise WorkerError("protocol", f"answered with a wrong {definition} message: {place}: {error.message}")
+            raise WorkerError(
+                "protocol", f"answered with a wrong {definition} message: {place}: {error.message}"
+            )
 
     def _lost(self, method: str) -> WorkerError:
         assert self._process is not None

@@ -65,7 +65,9 @@ class ReferenceAdapter(Adapter):
         oracle = import_module(family_of(model.spec.family).reference)
         kind, _, argument = order.partition(":")
         relabelling = int(argument) if kind == "relabel" else 0
-        casts = oracle.Casts(**dict.fromkeys(argument.split(","), True)) if kind == "casts" else oracle.Casts()
+        casts = (
+            oracle.Casts(**dict.fromkeys(argument.split(","), True)) if kind == "casts" else oracle.Casts()
+        )
         weights = self._weights(model, feed.dtype, relabelling)
         wide = torch.float64 if feed.dtype == "float64" else torch.float32
         logits = torch.zeros(feed.batch, feed.width, model.spec.vocab_size, dtype=wide)
@@ -104,7 +106,9 @@ def _inputs(feed: Feed, phase: Phase) -> tuple[Tensor, Tensor, Tensor]:
         counted = [max(0, place - first) for place in range(len(cells))]
         tokens.append([feed.tokens[source][column] for source, column in cells])
         positions.append(
-            counted if feed.positions is None else [feed.positions[source][column] for source, column in cells]
+            counted
+            if feed.positions is None
+            else [feed.positions[source][column] for source, column in cells]
         )
         own = [0] * len(cells) if feed.segments is None else [feed.segments[s][c] for s, c in cells]
         segments.append([segment if here else -1 for segment, here in zip(own, real, strict=True)])

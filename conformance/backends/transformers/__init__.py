@@ -1,0 +1,1 @@
+"""Remote code on Transformers, as a backend."""

@@ -32,7 +32,7 @@ __all__ = ["TransformersAdapter"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 _LOADING_PROBLEMS = {
-    "missing_keys": "is missing, but the model's code has it",
+    "missing_keys": "is missing, but the model's code has such a parameter",
     "unexpected_keys": "is stored, but the model's code has no such parameter",
     "mismatched_keys": "is stored in another shape than the model's code has",
 }
@@ -74,7 +74,7 @@ class TransformersAdapter(Adapter):
 
     def prepare(self, checkpoint: Path) -> _Loaded:
         """Keep the directory; models are loaded when a feed first asks for their dtype."""
-        return _Loaded(self._under_own_name(checkpoint))
+        return _Loaded(self._named_by_code(checkpoint))
 
     def run(self, model: _Loaded, feed: Feed) -> np.ndarray:
         """Run every step of the feed; the answer is float32, or float64 for float64 feeds.
@@ -113,18 +113,22 @@ class TransformersAdapter(Adapter):
             "attention": self._attention or self.options.get("attention") or "chosen when a model is loaded",
         }
 
-    def _under_own_name(self, checkpoint: Path) -> Path:
-        """A link to the directory whose name no other directory shares.
+    def _named_by_code(self, checkpoint: Path) -> Path:
+        """A link to the directory whose last name is the hash of the remote code in it.
 
         Transformers imports remote code under the directory's last name. Two directories called alike
-        would share modules, and the second could run the first one's code.
+        would share modules, and the second could run the first one's code; this way modules are shared
+        exactly by directories with the same code.
         """
-        digest = hashlib.sha256(str(checkpoint.resolve()).encode())
+        code = hashlib.sha256()
         for file in sorted(checkpoint.glob("*.py")):
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
-        link = self._scratch / f"checkpoint_{digest.hexdigest()[:16]}"
+            code.update(file.name.encode() + b"\0" + file.read_bytes())
+        target = checkpoint.resolve()
+        place = hashlib.sha256(str(target).encode()).hexdigest()[:16]
+        link = self._scratch / place / f"code_{code.hexdigest()[:16]}"
+        link.parent.mkdir(exist_ok=True)
         if not link.is_symlink():
-            link.symlink_to(checkpoint.resolve(), target_is_directory=True)
+            link.symlink_to(target, target_is_directory=True)
         return link
 
     def _load(self, directory: Path, dtype: str) -> Any:
@@ -135,10 +139,13 @@ class TransformersAdapter(Adapter):
             trust_remote_code=True,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that shapes are reported like the other two problems
             **asked,
         )
         for problem, meaning in _LOADING_PROBLEMS.items():
-            for name in sorted(map(str, info[problem])):
+            if info[problem]:
+                first = min(info[problem], key=str)
+                name = first if isinstance(first, str) else first[0]
                 raise BadInput(f"{name} {meaning} [{directory.resolve()}]")
         self._attention = network.config._attn_implementation
         return network
@@ -166,7 +173,9 @@ def _import_transformers(modules: Path) -> Any:
     transformers = importlib.import_module("transformers")
     used = importlib.import_module("transformers.utils").HF_MODULES_CACHE
     if used != str(modules):
-        raise RuntimeError(f"HF_MODULES_CACHE = {used!r}, but should be {str(modules)!r}: transformers was imported")
+        raise RuntimeError(
+            f"HF_MODULES_CACHE = {used!r}, but should be {str(modules)!r}: transformers was imported"
+        )
     transformers.utils.logging.disable_progress_bar()
     return transformers
 

@@ -1,0 +1,1 @@
+"""vLLM's own model code, as a backend."""

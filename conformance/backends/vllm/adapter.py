@@ -158,6 +158,8 @@ def _check_limits(checkpoint: Path, limits: Limits) -> None:
                 case "multiple_of":
                     fits = value % bound == 0
                 case _:
-                    raise ValueError(f"limit of {name} = {kind!r}, but should be one_of, min, max or multiple_of")
+                    raise ValueError(
+                        f"limit of {name} = {kind!r}, but should be one_of, min, max or multiple_of"
+                    )
             if not fits:
                 raise Unsupported(f"{name} = {value}, but vLLM takes {kind.replace('_', ' ')} {bound}")

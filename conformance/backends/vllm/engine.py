@@ -123,11 +123,16 @@ class Engine:
         self._counter += 1
         try:
             # vLLM gives every request a name of its own that starts with ours.
-            inner = [self._engine.add_request(name, *_request(row)) for name, row in zip(names, plan.rows, strict=True)]
+            inner = [
+                self._engine.add_request(name, *_request(row))
+                for name, row in zip(names, plan.rows, strict=True)
+            ]
             outputs: dict[str, Any] = {}
             for step in range(len(plan.steps)):
                 expected = dict(zip(inner, plan.scheduled(step), strict=True))
-                outputs.update((output.request_id, output) for output in self._step(plan.steps[step], expected))
+                outputs.update(
+                    (output.request_id, output) for output in self._step(plan.steps[step], expected)
+                )
         except BaseException:
             self._engine.abort_request(names)
             raise
@@ -215,7 +220,7 @@ def _request(row: Row) -> tuple[Any, Any]:
         output_kind=RequestOutputKind.FINAL_ONLY,
         extra_args={FORCED: list(row.forced)},
     )
-    return {"prompt_token_ids": list(row.prompt)}, params
+    return {"type": "token", "prompt_token_ids": list(row.prompt)}, params
 
 
 def _scatter(entries: Any, first: int, logits: np.ndarray) -> None:
@@ -301,12 +306,16 @@ def _prepare_process() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     # Closing one engine would destroy the process group that all engines of the process share.
     if not hasattr(engine_core, "cleanup_dist_env_and_memory"):
-        raise RuntimeError("vllm.v1.engine.core has no cleanup_dist_env_and_memory, but several engines need it still")
+        raise RuntimeError(
+            "vllm.v1.engine.core has no cleanup_dist_env_and_memory, but several engines need it still"
+        )
     engine_core.cleanup_dist_env_and_memory = _nothing
     # The CPU replacements of Triton kernels are searched for in every imported module, and wrapped once
     # more, at each start.
     if hasattr(current_platform, "register_triton_kernel_overrides"):
-        current_platform.register_triton_kernel_overrides = cache(current_platform.register_triton_kernel_overrides)
+        current_platform.register_triton_kernel_overrides = cache(
+            current_platform.register_triton_kernel_overrides
+        )
     gc.collect()
     gc.freeze()
 
@@ -319,7 +328,9 @@ def _short_yarn_tables(length: int) -> Iterator[None]:
     an engine. The rows that remain are bit-equal; frequencies are computed before the length is touched.
     """
     try:
-        from vllm.model_executor.layers.rotary_embedding.yarn_scaling_rope import YaRNScalingRotaryEmbedding as Yarn
+        from vllm.model_executor.layers.rotary_embedding.yarn_scaling_rope import (
+            YaRNScalingRotaryEmbedding as Yarn,
+        )
     except ImportError:
         yield
         return

@@ -54,7 +54,13 @@ FAMILY = Family(
     orders={
         # FP32 rounds at every sum, so the order of sums decides; BF16 rounds where it is cast.
         "float32": ("relabel:1", "relabel:2", "relabel:3", "relabel:4"),
-        "bfloat16": ("relabel:1", "casts:fold_offset", "casts:gain_first", "casts:wide", "casts:gain_first,wide"),
+        "bfloat16": (
+            "relabel:1",
+            "casts:fold_offset",
+            "casts:gain_first",
+            "casts:wide",
+            "casts:gain_first,wide",
+        ),
         "float64": (),
     },
     published=PUBLISHED,

@@ -11,9 +11,7 @@ __all__ = ["block_elements", "count_elements", "parameter_table"]
 
 def parameter_table(spec: Plamo3Spec) -> dict[str, tuple[int, ...]]:
     """Parameter name → shape, in checkpoint order. Linear weights are [out, in]."""
-    table: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (spec.vocab_size, spec.hidden_size)
-    }
+    table: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (spec.vocab_size, spec.hidden_size)}
     for layer in range(spec.num_hidden_layers):
         prefix = f"model.layers.layers.{layer}."
         table.update({prefix + name: shape for name, shape in _block(spec).items()})

@@ -69,10 +69,7 @@ def rms_norm(x: Tensor, w: Tensor, offset: float, eps: float, casts: Casts) -> T
     """(c + w) * x / sqrt(mean(x^2) + eps) over the last axis (§4)."""
     wide = x.to(at_least_float32(x.dtype))
     unit = wide / torch.sqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    if casts.fold_offset:
-        gain = (w.to(wide.dtype) + offset).to(x.dtype)
-    else:
-        gain = w + offset
+    gain = (w.to(wide.dtype) + offset).to(x.dtype) if casts.fold_offset else w + offset
     if casts.gain_first:
         return (unit * gain.to(wide.dtype)).to(x.dtype)
     return unit.to(x.dtype) * gain
@@ -102,9 +99,13 @@ def attention(
     batch, length, _ = x.shape
     d, kv_heads, groups = spec.head_dim, spec.num_key_value_heads, spec.groups
     qkv = x @ block["mixer.qkv_proj.weight"].T
-    q, k, v = qkv.split([spec.num_attention_heads * d, kv_heads * d, kv_heads * d], dim=-1)
-    q = rms_norm(q.view(batch, length, -1, d), block["mixer.q_norm.weight"], 1.0, spec.rms_norm_eps, casts)  # BTHd
-    k = rms_norm(k.view(batch, length, -1, d), block["mixer.k_norm.weight"], 1.0, spec.rms_norm_eps, casts)  # BTKd
+    q, k, v = torch.split(qkv, [spec.num_attention_heads * d, kv_heads * d, kv_heads * d], dim=-1)
+    q = rms_norm(
+        q.view(batch, length, -1, d), block["mixer.q_norm.weight"], 1.0, spec.rms_norm_eps, casts
+    )  # BTHd
+    k = rms_norm(
+        k.view(batch, length, -1, d), block["mixer.k_norm.weight"], 1.0, spec.rms_norm_eps, casts
+    )  # BTKd
     v = v.view(batch, length, kv_heads, d)  # BSKd
     if casts.wide:
         q, k, v = (t.to(at_least_float32(x.dtype)) for t in (q, k, v))

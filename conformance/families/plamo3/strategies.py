@@ -58,7 +58,9 @@ def specs(
     yarn: dict[str, Any] = {}
     if release == "2604":
         yarn["rope_scaling_factor"] = draw(st.sampled_from([4.0, 16.0, 256.0]), label="rope_scaling_factor")
-        yarn["initial_context_length"] = draw(st.sampled_from([512, 1024, 4096]), label="initial_context_length")
+        yarn["initial_context_length"] = draw(
+            st.sampled_from([512, 1024, 4096]), label="initial_context_length"
+        )
     return Plamo3Spec(
         vocab_size=size("vocab_size", _VOCABULARY),
         hidden_size=hidden,

@@ -15,6 +15,8 @@ from conformance.families.plamo3.spec import Plamo3Spec
 
 __all__ = ["relabel"]
 
+_BLOCK = "model.layers.layers."
+_RESIDUAL_NORMS = tuple(f"{site}_norm.weight" for site in ("pre_mixer", "post_mixer", "pre_mlp", "post_mlp"))
 _RESIDUAL_INPUTS = ("mixer.qkv_proj.weight", "mlp.gate_up_proj.weight")
 _RESIDUAL_OUTPUTS = ("mixer.o_proj.weight", "mlp.down_proj.weight")
 
@@ -34,22 +36,22 @@ def relabel(spec: Plamo3Spec, weights: Mapping[str, Tensor], seed: int) -> dict[
     value = {layer: permutation(spec.head_dim) for layer in range(spec.num_hidden_layers)}
     relabelled: dict[str, Tensor] = {}
     for name, w in weights.items():
-        if name.startswith("model.layers.layers."):
-            layer_text, _, site = name.removeprefix("model.layers.layers.").partition(".")
-            layer = int(layer_text)
-            if site in _RESIDUAL_INPUTS:
-                w = w[:, residual]
-            elif site in _RESIDUAL_OUTPUTS:
-                w = w[residual]
-            elif w.shape == residual.shape and "norm" in site and not site.startswith("mixer."):
-                w = w[residual]
-            w = _within_block(spec, site, w, inner[layer], value[layer])
-        elif w.dim() == 2:
-            w = w[:, residual]
+        if name.startswith(_BLOCK):
+            number, _, site = name.removeprefix(_BLOCK).partition(".")
+            layer = int(number)
+            mixed = _residual(site, w, residual)
+            relabelled[name] = _within_block(spec, site, mixed, inner[layer], value[layer]).contiguous()
         else:
-            w = w[residual]
-        relabelled[name] = w.contiguous()
+            relabelled[name] = w[..., residual].contiguous()
     return relabelled
+
+
+def _residual(site: str, w: Tensor, residual: Tensor) -> Tensor:
+    if site in _RESIDUAL_INPUTS:
+        return w[:, residual]
+    if site in _RESIDUAL_OUTPUTS or site in _RESIDUAL_NORMS:
+        return w[residual]
+    return w
 
 
 def _within_block(spec: Plamo3Spec, site: str, w: Tensor, inner: Tensor, value: Tensor) -> Tensor:

@@ -128,7 +128,9 @@ class Plamo3Rotary:
         pairs = config.head_dim // 2
         rope = config.rope_parameters[kind]
         if rope["rope_type"] != "default":
-            raise ValueError(f"rope_type = {rope['rope_type']!r}, but should be 'default': 4k does not scale RoPE")
+            raise ValueError(
+                f"rope_type = {rope['rope_type']!r}, but should be 'default': 4k does not scale RoPE"
+            )
         theta = float(rope["rope_theta"])
         self.frequencies = [theta ** (-pair / pairs) for pair in range(pairs)]
 
