@@ -3,19 +3,19 @@
 from dataclasses import replace
 
 from conformance.case import Trial, case
-from conformance.checkpoints.store import Layout
+from conformance.checkpoints.layout import Layout
 from conformance.claims import Agree, Claim, Differ, Plan, Witness
 from conformance.families import family_of
-from conformance.families.base import Published, Spec
+from conformance.families.base import Published, Variant
 from conformance.strategies import feeds
 
 # How far from a published rounding error ours may be: other weights, tokens and library versions.
 _MARGIN = 10.0
 
 
-def _small(family: str, release: str) -> tuple[tuple[Spec, Layout], ...]:
+def _small(family: str, release: str) -> tuple[Variant, ...]:
     published = family_of(family).published.get(release)
-    return () if published is None else ((published.spec, Layout(recipe="fresh")),)
+    return () if published is None else (Variant("published", published.spec, Layout(recipe="fresh")),)
 
 
 def _published(trial: Trial) -> Published:

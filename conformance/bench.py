@@ -90,7 +90,7 @@ class Bench:
             self._add(backend)
         self.deviations = read_deviations(
             case_directory() / "deviations",
-            [b.name for b in options.backends if b.name not in self.code],
+            [backend.name for backend in options.backends],
         )
         self._hellos: dict[str, Hello | WorkerError] = {}
 

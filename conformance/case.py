@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import conformance
-from conformance.checkpoints.store import Layout
+from conformance.checkpoints.layout import Layout
 from conformance.claims import Plan
-from conformance.families.base import Spec
+from conformance.families.base import Spec, Variant
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -27,12 +27,14 @@ class Trial:
         seed: names the weights.
         drawn: what the case's own strategy drew.
         layout: how the checkpoint is stored.
+        variant: the name of the variant, where the case tries variants of a spec.
     """
 
     spec: Spec
     seed: int
     drawn: Any
     layout: Layout = Layout()
+    variant: str = ""
 
     @property
     def release(self) -> str:
@@ -57,9 +59,8 @@ class Case:
         dtypes: dtypes that they ask for.
         specs: keyword arguments for the family's strategy of specs.
         families: families that the law speaks of; None for all.
-        variants: spec → the (spec, layout) pairs to try instead, for laws about checkpoints.
-        fixed: (family, release) → (spec, layout) pairs to use instead of drawn ones, for published
-            figures.
+        variants: spec → what to try instead of it, for laws about checkpoints.
+        fixed: (family, release) → what to try instead of drawn specs, for published figures.
         own_code: the law speaks of the release's own code alone.
     """
 
@@ -71,8 +72,8 @@ class Case:
     dtypes: frozenset[str] = frozenset({"float32"})
     specs: Mapping[str, Any] = field(default_factory=dict)
     families: tuple[str, ...] | None = None
-    variants: Callable[[Spec], tuple[tuple[Spec, Layout], ...]] | None = None
-    fixed: Callable[[str, str], tuple[tuple[Spec, Layout], ...]] | None = None
+    variants: Callable[[Spec], tuple[Variant, ...]] | None = None
+    fixed: Callable[[str, str], tuple[Variant, ...]] | None = None
     own_code: bool = False
 
 
@@ -85,8 +86,8 @@ def case(
     dtypes: set[str] | frozenset[str] = frozenset({"float32"}),
     specs: Mapping[str, Any] | None = None,
     families: tuple[str, ...] | None = None,
-    variants: Callable[[Spec], tuple[tuple[Spec, Layout], ...]] | None = None,
-    fixed: Callable[[str, str], tuple[tuple[Spec, Layout], ...]] | None = None,
+    variants: Callable[[Spec], tuple[Variant, ...]] | None = None,
+    fixed: Callable[[str, str], tuple[Variant, ...]] | None = None,
     own_code: bool = False,
 ) -> Callable[[Callable[[Trial], Plan]], Case]:
     """Make a case of a function from trials to plans; the plugin collects it."""

@@ -101,8 +101,8 @@ def inapplicable(cell: Cell, hello: Hello) -> str | None:
     if cell.case.own_code and cell.backend.release_code != cell.release:
         return "speaks of the release's own code"
     if cell.case.fixed is not None:
-        for spec, _ in cell.case.fixed(cell.family, cell.release):
-            broken = violation(spec.to_dict(), hello.limits)
+        for variant in cell.case.fixed(cell.family, cell.release):
+            broken = violation(variant.spec.to_dict(), hello.limits)
             if broken:
                 return broken
     return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -155,8 +155,8 @@ class MatchesOrRefuses(Matches):
     def judge(self, runs: Runs, truths: Truths) -> Outcome:
         run = runs[self.feed.key]
         if run.kind == "refused":
-            verdict = Verdict(Grade.EXACT, compared=0)
-            return Outcome(self.label, True, verdict, f"{self.feed.describe()}: refused: {run.message}")
+            text = f"{self.feed.describe()}: refused: {run.message}"
+            return Outcome(self.label, True, Verdict(Grade.EXACT), text, {"refused": run.message})
         return super().judge(runs, truths)
 
 
@@ -266,7 +266,11 @@ class Differ(Agree):
         holds = self.least < error if self.least else error <= self.most
         want = f"more than {self.least:g}" if self.least else f"at most {self.most:g}"
         text = f"{outcome.text}: largest difference {error:.2g}, published {want}"
-        return Outcome(self.label, holds, outcome.verdict, text, {"error": error})
+        # The bound is the published one, not the noise, so the ratio has no say in the grade.
+        grade = Grade.ROUNDING if holds else Grade.DIVERGENT
+        return Outcome(
+            self.label, holds, replace(outcome.verdict, grade=grade, ratio=0.0), text, {"error": error}
+        )
 
 
 @dataclass(frozen=True)

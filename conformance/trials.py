@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from conformance.case import Case, Trial
-from conformance.checkpoints.store import Checkpoint, Layout
+from conformance.checkpoints.layout import Layout
+from conformance.checkpoints.store import Checkpoint
 from conformance.families import family_of
-from conformance.families.base import Spec
+from conformance.families.base import Spec, Variant
+from conformance.limits import violation
 
 __all__ = ["deal", "draw", "models"]
 
@@ -75,12 +77,19 @@ def deal(
     if brought is not None:
         return [Trial(brought.spec, 0, drawn) for drawn in draw(case.draws(brought.spec), count)]
     if case.fixed is not None:
-        chosen = [(spec, layout, 0) for spec, layout in case.fixed(family, release)]
-    else:
-        drawn = models(family, release, limits, count, **case.specs)
-        chosen = [
-            (variant, layout, seed)
-            for spec, seed in drawn
-            for variant, layout in (case.variants(spec) if case.variants else ((spec, Layout()),))
-        ]
-    return [Trial(spec, seed, draw(case.draws(spec), 1)[0], layout) for spec, layout, seed in chosen]
+        return [_trial(case, variant, 0) for variant in case.fixed(family, release)]
+    drawn = models(family, release, limits, count, **case.specs)
+    if case.variants is None:
+        return [_trial(case, Variant("", spec, Layout()), seed) for spec, seed in drawn]
+    # A model in all its variants is many models to load: as many models as others, half as often.
+    halved = drawn[: max(1, count // 2)]
+    return [_trial(case, variant, seed) for spec, seed in halved for variant in _kept(case, spec, limits)]
+
+
+def _kept(case: Case, spec: Spec, limits: Mapping[str, Any]) -> list[Variant]:
+    assert case.variants is not None
+    return [variant for variant in case.variants(spec) if violation(variant.spec.to_dict(), limits) is None]
+
+
+def _trial(case: Case, variant: Variant, seed: int) -> Trial:
+    return Trial(variant.spec, seed, draw(case.draws(variant.spec), 1)[0], variant.layout, variant.name)

@@ -15,6 +15,7 @@ import numpy as np
 import safetensors
 
 from conformance.checkpoints.container import write_container
+from conformance.checkpoints.layout import Layout
 from conformance.errors import BadInput
 from conformance.families import family_of
 from conformance.families.base import Spec
@@ -23,23 +24,6 @@ __all__ = ["Checkpoint", "Layout", "open_checkpoint", "write_checkpoint"]
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How one checkpoint is made and laid out; of these, only the recipe changes what a model computes.
-
-    Attributes:
-        dtype: stored dtype, `float32` or `bfloat16`; both hold the same values.
-        shards: number of safetensors files; more than one adds an index.
-        omit_defaults: leave keys out of config.json that hold their default.
-        recipe: how generated weights are drawn (`Family.weights`).
-    """
-
-    dtype: str = "float32"
-    shards: int = 1
-    omit_defaults: bool = False
-    recipe: str = "telling"
 
 
 @dataclass(frozen=True)

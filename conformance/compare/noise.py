@@ -53,6 +53,10 @@ def measure(exact: np.ndarray, evaluations: Sequence[np.ndarray], dtype: str) ->
 
 
 def half_ulp(magnitude: np.ndarray, dtype: str) -> np.ndarray:
-    """Half the distance between neighbouring `dtype` numbers of this magnitude; float64, same shape."""
-    exponent = np.floor(np.log2(np.maximum(magnitude, np.finfo(np.float64).tiny)))
-    return np.asarray(np.exp2(exponent - _MANTISSA_BITS[dtype] - 1))
+    """Half the distance between neighbouring `dtype` numbers of this magnitude; float64, same shape.
+
+    Never 0: numbers below the smallest normal float32 are taken as that one.
+    """
+    # frexp: magnitude = fraction * 2**exponent with a fraction of at least 1/2; exact, unlike log2.
+    _, exponent = np.frexp(np.maximum(magnitude, np.finfo(np.float32).tiny))
+    return np.asarray(np.ldexp(1.0, exponent - 1 - _MANTISSA_BITS[dtype] - 1))

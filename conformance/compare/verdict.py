@@ -153,21 +153,26 @@ def _grade(error: float, ratio: float) -> Grade:
 def _unusable(got: np.ndarray | None, want: np.ndarray, cells: np.ndarray, finite: np.ndarray) -> str:
     if got is None:
         return "no logits"
-    if got.shape != want.shape:
-        return f"logits: shape = {list(got.shape)}, but should be {list(want.shape)}"
-    if got.dtype not in (np.float32, np.float64):
-        return f"logits: dtype = {got.dtype}, but should be float32 or float64"
+    shape = [*cells.shape, *want.shape[-1:]]
+    both = (("logits", got, finite), ("other logits", want, cells))  # `want` may be a run too
+    for name, logits, _ in both:
+        if list(logits.shape) != shape:
+            return f"{name}: shape = {list(logits.shape)}, but should be {shape}"
+    for name, logits, _ in both:
+        if logits.dtype not in (np.float32, np.float64):
+            return f"{name}: dtype = {logits.dtype}, but should be float32 or float64"
     if not cells.any():
         return "no position was compared"
-    broken = finite & ~np.isfinite(got).all(axis=-1)
-    if broken.any():
-        row, position = np.argwhere(broken)[0]
-        values = got[row, position]
-        entry = int(np.flatnonzero(~np.isfinite(values))[0])
-        return (
-            f"logits[{row}, {position}, {entry}] = {values[entry]}, but should be finite "
-            f"({int(broken.sum())} of {int(finite.sum())} positions)"
-        )
+    for name, logits, needed in both:
+        broken = needed & ~np.isfinite(logits).all(axis=-1)
+        if broken.any():
+            row, position = np.argwhere(broken)[0]
+            values = logits[row, position]
+            entry = int(np.flatnonzero(~np.isfinite(values))[0])
+            return (
+                f"{name}[{row}, {position}, {entry}] = {values[entry]}, but should be finite "
+                f"({int(broken.sum())} of {int(needed.sum())} positions)"
+            )
     return ""
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from conformance.checkpoints.layout import Layout
+
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["GLOBAL", "LOCAL", "Family", "FamilyBackend", "Published", "Release", "Spec"]
+__all__ = ["GLOBAL", "LOCAL", "Family", "FamilyBackend", "Published", "Release", "Spec", "Variant"]
 
 LOCAL = "local"
 GLOBAL = "global"
@@ -81,6 +83,15 @@ class FamilyBackend:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """One way to write a model down: a name for reports, the spec, and how its checkpoint is stored."""
+
+    name: str
+    spec: Spec
+    layout: Layout
+
+
+@dataclass(frozen=True)
 class Published:
     """Figures that were published for a small model run by a release's own code.
 
@@ -123,6 +134,7 @@ class Family:
         symmetries: module of the exact relabelling of parameters (`relabel`), imported there too.
         orders: dtype → evaluation orders whose spread is the noise of that dtype.
         published: release → figures published for its own code.
+        layouts: spec → the ways to write it down that must all load as the same kind of model.
         backends: backends that exist for this family only.
     """
 
@@ -138,4 +150,5 @@ class Family:
     symmetries: str
     orders: Mapping[str, tuple[str, ...]]
     published: Mapping[str, Published]
+    layouts: Callable[[Spec], tuple[Variant, ...]]
     backends: tuple[FamilyBackend, ...]

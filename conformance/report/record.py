@@ -81,8 +81,8 @@ def _lines(cell: Cell, result: CellResult, nodeid: str) -> list[str]:
     where = f"{finding.outcome.text}; {finding.trial.describe()}"
     if verdict.first_bad is not None:
         beyond = verdict.first_bad.position - finding.trial.spec.window_size
-        edge = f"W + {beyond}" if beyond >= 0 else f"W - {-beyond}"
-        where = f"first bad at {verdict.first_bad} (= {edge}): {where}"
+        edge = f"W{beyond:+d}" if beyond else "W"
+        where = f"first bad at {verdict.first_bad} ({edge}): {where}"
     return [
         f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: "
         f"{finding.outcome.label}: {how} ({result.reason})",

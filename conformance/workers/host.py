@@ -24,6 +24,12 @@ import psutil
 __all__ = ["Bounds", "Hello", "Worker", "WorkerError"]
 
 _POLL_SECONDS = 0.25
+# How long a worker that closed its stdout may take to exit, so that its exit code can be told.
+_EXIT_SECONDS = 5.0
+# How long a worker may take to say bye.
+_BYE_SECONDS = 10.0
+# What is kept of a worker that prints without end: each answer is one short line.
+_KEPT_LINES, _LONGEST_LINE = 64, 2**20
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,8 @@ class Worker:
         self.starts = 0
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
+        self._writer: threading.Thread | None = None
+        self._log_start = 0
         self._next_id = 1
         self._lock = threading.Lock()
         self._hello: Hello | None = None
@@ -124,7 +132,7 @@ class Worker:
             if self._process is None:
                 return
             with suppress(WorkerError):
-                self._call("bye", {}, 10.0)
+                self._call("bye", {}, _BYE_SECONDS)
             self._kill()
 
     def _started(self) -> Hello:
@@ -151,13 +159,14 @@ class Worker:
     def _start(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as log:
+            self._log_start = log.tell()
             try:
                 self._process = subprocess.Popen(
                     self.command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
-                    text=True,
+                    encoding="utf-8",
                     errors="replace",
                     env=self.environment,
                     cwd=self.directory,
@@ -166,26 +175,25 @@ class Worker:
             except OSError as error:
                 raise WorkerError("died", f"could not be started: {error}") from None
         self.starts += 1
-        self._lines = queue.Queue()
+        self._lines = queue.Queue(_KEPT_LINES)
         threading.Thread(target=_read_lines, args=(self._process, self._lines), daemon=True).start()
 
     def _call(self, method: str, params: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         assert self._process is not None
-        assert self._process.stdin is not None
         number = self._next_id
         request = {"id": number, "method": method, "params": dict(params)}
         self._next_id += 1
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            raise self._lost(method) from None
+        # In a thread: a pipe holds little, and a worker that does not read must not stop us.
+        text = json.dumps(request) + "\n"
+        self._writer = threading.Thread(target=_write, args=(self._process, text), daemon=True)
+        self._writer.start()
         line = self._wait(method, seconds)
         return self._answer(number, line)
 
     def _wait(self, method: str, seconds: float) -> str:
         assert self._process is not None
         deadline = time.monotonic() + seconds
+        exited = False
         while True:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -202,6 +210,10 @@ class Worker:
                         f"used {used / 2**30:.1f} GiB, above the bound of "
                         f"{self.bounds.memory_bytes / 2**30:.1f} GiB, and was killed",
                     ) from None
+                # A child of a dead worker may hold its stdout open; a last answer may be on its way.
+                if exited:
+                    raise self._lost(method) from None
+                exited = self._process.poll() is not None
                 continue
             if line is None:
                 raise self._lost(method)
@@ -238,7 +250,7 @@ class Worker:
     def _lost(self, method: str) -> WorkerError:
         assert self._process is not None
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=_EXIT_SECONDS)
         code = self._process.returncode
         self._kill()
         if code is None:
@@ -247,7 +259,7 @@ class Worker:
             how = f"was killed by {signal.Signals(-code).name}"
         else:
             how = f"exited with code {code}"
-        last = _last_line(self.log)
+        last = _last_line(self.log, self._log_start)
         return WorkerError("died", f"{how} during {method}" + (f"; last words: {last}" if last else ""))
 
     def _kill(self) -> None:
@@ -257,18 +269,30 @@ class Worker:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        if self._writer is not None:
+            self._writer.join(_POLL_SECONDS)
+        if process.stdin is not None and not (self._writer and self._writer.is_alive()):
+            with suppress(OSError):
+                process.stdin.close()
+
+
+def _write(process: subprocess.Popen[str], text: str) -> None:
+    """Hand over a request; that nobody reads it shows in the answer."""
+    assert process.stdin is not None
+    with suppress(OSError, ValueError):
+        process.stdin.write(text)
+        process.stdin.flush()
 
 
 def _read_lines(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    """Put a worker's lines into a queue, then None; what nobody can be waiting for is dropped."""
     assert process.stdout is not None
-    with suppress(ValueError, OSError):
-        for line in process.stdout:
-            lines.put(line)
-    lines.put(None)
+    with process.stdout as stdout:
+        while line := stdout.readline(_LONGEST_LINE):
+            with suppress(queue.Full):
+                lines.put_nowait(line)
+    with suppress(queue.Full):
+        lines.put_nowait(None)
 
 
 def _resident_bytes(pid: int) -> int:
@@ -276,13 +300,15 @@ def _resident_bytes(pid: int) -> int:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
         return sum(member.memory_info().rss for member in family)
-    except psutil.NoSuchProcess:
+    except psutil.Error:  # it has just ended
         return 0
 
 
-def _last_line(log: Path) -> str:
-    with suppress(OSError):
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+def _last_line(log: Path, start: int) -> str:
+    """The last line that a log holds beyond its first `start` bytes."""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(start)
+        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1][:200] if lines else ""
     return ""
 

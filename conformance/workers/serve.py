@@ -62,6 +62,8 @@ class _Worker:
         tensors = {}
         for order in orders:
             logits = self.adapter.run_in_order(model, feed, order) if order else self.adapter.run(model, feed)
+            if not isinstance(logits, np.ndarray):
+                raise TypeError(f"run returned {type(logits).__name__}, but should return an array")
             tensors[f"logits.{order}" if order else "logits"] = np.ascontiguousarray(logits)
         finished = time.perf_counter()
         out = Path(params["logits"])
@@ -113,6 +115,8 @@ def serve(adapter_path: str, options: Mapping[str, Any], requests: TextIO, respo
             answer["error"] = {"kind": "unsupported", "message": str(reason)}
         except Refused as reason:
             answer["error"] = {"kind": "refused", "message": str(reason)}
+        except BadInput as error:
+            answer["error"] = {"kind": "failed", "message": str(error)}
         except Exception as error:  # the border: whatever an engine raises becomes an answer
             text = traceback.format_exc()
             sys.stderr.write(text)

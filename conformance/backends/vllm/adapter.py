@@ -39,8 +39,11 @@ _ENVIRONMENT: Mapping[str, str] = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_DO_NOT_TRACK": "1",
     "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "TOKENIZERS_PARALLELISM": "false",
+    # A row as long as the model's positions is legal; vLLM counts the token that it samples after it too.
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     # Matrix products of FP32 runs in FP32.
     "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
     # Helpers that count ranks are compiled even with enforce_eager; that needs a C++ compiler and seconds.
@@ -50,9 +53,15 @@ _ENVIRONMENT: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checkpoint directory whose engines are built when a feed of their dtype first comes."""
+    """A checkpoint directory whose engines are built when a feed of their dtype first comes.
+
+    Attributes:
+        checkpoint: the directory.
+        positions: tokens that a row may have, from its config.json; None where that says nothing.
+    """
 
     checkpoint: Path
+    positions: int | None
 
 
 class VllmAdapter(Adapter):
@@ -82,11 +91,20 @@ class VllmAdapter(Adapter):
         Raises:
             Unsupported: the configuration is outside a declared limit.
         """
-        _check_limits(checkpoint, self.limits)
-        return Prepared(checkpoint.resolve())
+        config = json.loads((checkpoint / "config.json").read_text())
+        _check_limits(config, self.limits)
+        return Prepared(checkpoint.resolve(), config.get("max_position_embeddings"))
 
     def run(self, model: Prepared, feed: Feed) -> np.ndarray:
-        """float32 logits [B, T, V]; 0 in the cells outside a row."""
+        """float32 logits [B, T, V]; 0 in the cells outside a row.
+
+        Raises:
+            Unsupported: the feed is longer than the checkpoint's positions, which vLLM refuses.
+        """
+        if model.positions is not None and feed.width > model.positions:
+            raise Unsupported(
+                f"length = {feed.width}, but vLLM takes at most max_position_embeddings {model.positions}"
+            )
         return self._engine(model, feed).run(plan(feed))
 
     def release(self, model: Prepared) -> None:
@@ -119,7 +137,7 @@ class VllmAdapter(Adapter):
         key = (model.checkpoint, feed.dtype)
         engine = self._engines.pop(key, None)
         smallest = Capacity() if engine is None else engine.capacity
-        capacity = smallest.covering(feed.batch, feed.width)
+        capacity = smallest.covering(feed.batch, feed.width, model.positions)
         if engine is not None and engine.capacity != capacity:
             engine.close()
             engine = None
@@ -141,8 +159,7 @@ def _set_environment(threads: int) -> None:
     os.environ["HF_MODULES_CACHE"] = modules
 
 
-def _check_limits(checkpoint: Path, limits: Limits) -> None:
-    config = json.loads((checkpoint / "config.json").read_text())
+def _check_limits(config: Mapping[str, Any], limits: Limits) -> None:
     for name, limit in limits.items():
         if name not in config:
             continue

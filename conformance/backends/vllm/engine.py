@@ -7,6 +7,7 @@ when a version of vLLM does not have it, except where the meaning of a run would
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -48,14 +49,14 @@ class Capacity:
     rows: int = 8
     length: int = 128
 
-    def covering(self, rows: int, length: int) -> Capacity:
-        """This capacity, doubled until `rows` rows of `length` tokens fit."""
+    def covering(self, rows: int, length: int, positions: int | None = None) -> Capacity:
+        """This capacity, doubled until `rows` rows of `length` tokens fit; no longer than `positions` needs."""
         most, longest = self.rows, self.length
         while most < rows:
             most *= 2
         while longest < length + 1:
             longest *= 2
-        return Capacity(most, longest)
+        return Capacity(most, longest if positions is None else min(longest, positions + 1))
 
 
 class ForcedTokens(AdapterLogitsProcessor):  # type: ignore[misc]
@@ -309,6 +310,7 @@ def _prepare_process() -> None:
         raise RuntimeError(
             "vllm.v1.engine.core has no cleanup_dist_env_and_memory, but several engines need it still"
         )
+    atexit.register(engine_core.cleanup_dist_env_and_memory)
     engine_core.cleanup_dist_env_and_memory = _nothing
     # The CPU replacements of Triton kernels are searched for in every imported module, and wrapped once
     # more, at each start.
@@ -335,12 +337,13 @@ def _short_yarn_tables(length: int) -> Iterator[None]:
         yield
         return
     compute = Yarn._compute_cos_sin_cache
+    rows = -(-length // 64) * 64  # whole vector registers, so that no row is computed by other instructions
 
     def compute_short(self: Any) -> torch.Tensor:
         full, factor = self.max_position_embeddings, self.scaling_factor
         frequencies = self._compute_inv_freq(factor)
         self._compute_inv_freq = lambda _: frequencies
-        self.max_position_embeddings = min(full, length / factor)
+        self.max_position_embeddings = min(full, rows / factor)
         try:
             return compute(self)
         finally:

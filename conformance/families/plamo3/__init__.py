@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.families.base import Family, FamilyBackend, Release
+from conformance.families.plamo3.layouts import layouts
 from conformance.families.plamo3.parameters import parameter_table
 from conformance.families.plamo3.published import PUBLISHED
 from conformance.families.plamo3.spec import Plamo3Spec
@@ -64,6 +65,7 @@ FAMILY = Family(
         "float64": (),
     },
     published=PUBLISHED,
+    layouts=layouts,  # type: ignore[arg-type]
     backends=(
         FamilyBackend(
             name="plamo3-2604",

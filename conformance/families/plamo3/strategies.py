@@ -17,7 +17,12 @@ _HIDDEN = (48, 80, 96, 112)
 _INNER = (56, 72, 88, 136)
 _HEAD_DIMS = (16, 24, 32)
 _VOCABULARY = (97, 120, 131)
-_LONGEST = {"2604": 262_144, "4k": 4096}
+# Original lengths that put both ends of YaRN's ramp inside every head, at frequencies that turn within
+# the first dozen positions.
+_ORIGINAL_LENGTHS = (256, 512, 1024)
+# max_position_embeddings / L0, as in 31B; no scaling factor below, so that one in the other's place shows.
+_EXTENSION = 64
+_FACTORS = (4.0, 16.0, 256.0)
 
 
 @st.composite
@@ -55,12 +60,14 @@ def specs(
         depth = draw(st.integers(pattern, pattern + 3), label="num_hidden_layers")
     else:
         pattern, depth = (2, 1) if layers == "local" else (1, 1)
-    yarn: dict[str, Any] = {}
+    lengths: dict[str, Any] = {"max_position_embeddings": 4096}
     if release == "2604":
-        yarn["rope_scaling_factor"] = draw(st.sampled_from([4.0, 16.0, 256.0]), label="rope_scaling_factor")
-        yarn["initial_context_length"] = draw(
-            st.sampled_from([512, 1024, 4096]), label="initial_context_length"
-        )
+        original = draw(st.sampled_from(_ORIGINAL_LENGTHS), label="initial_context_length")
+        lengths = {
+            "initial_context_length": original,
+            "max_position_embeddings": _EXTENSION * original,
+            "rope_scaling_factor": draw(st.sampled_from(_FACTORS), label="rope_scaling_factor"),
+        }
     return Plamo3Spec(
         vocab_size=size("vocab_size", _VOCABULARY),
         hidden_size=hidden,
@@ -71,8 +78,7 @@ def specs(
         head_dim=head_dim,
         window_size=size("window_size", (3, 4, 5, 6, 7)),
         sliding_window_pattern=pattern,
-        max_position_embeddings=_LONGEST[release],
         rms_norm_eps=draw(st.sampled_from([1e-6, 1e-5]), label="rms_norm_eps"),
         tie_word_embeddings=draw(st.booleans().map(lambda untied: not untied), label="tie_word_embeddings"),
-        **yarn,
+        **lengths,
     )

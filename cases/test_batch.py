@@ -1,0 +1,96 @@
+"""Batching: what stands beside a row, or pads it, must not matter to it."""
+
+from dataclasses import replace
+
+from conformance.case import Trial, case
+from conformance.claims import Agree, Claim, Matches, Plan, Span, Still, Witness
+from conformance.feeds import Feed
+from conformance.strategies import feeds
+
+
+def _alone(feed: Feed) -> list[Claim]:
+    """Each row of a batch against the same row alone."""
+    claims: list[Claim] = []
+    for index, cells in enumerate(feed.real):
+        pair = (Span(index, cells.start, cells.stop), Span(0, 0, len(cells)))
+        claims.append(Agree(f"row {index} alone", feed, feed.row(index), (pair,)))
+    return claims
+
+
+def _lengths(feed: Feed, window: int) -> tuple[int, ...]:
+    """Unequal lengths: one row within the window, one beyond it, one full."""
+    return (max(1, window - 1), min(window + 3, feed.width - 1), feed.width)
+
+
+@case(
+    "batch/rows",
+    law="rows together equal the same rows alone, and identical rows get identical answers",
+    needs={"batch"},
+    draws=lambda spec: feeds(spec, min_width=3 * spec.window_size, max_width=4 * spec.window_size, batch=3),
+)
+def rows(trial: Trial) -> Plan:
+    drawn = trial.drawn
+    feed = replace(drawn, tokens=(*drawn.tokens, drawn.tokens[0]))
+    other = replace(feed, tokens=(feed.tokens[0], feed.tokens[2], feed.tokens[1], feed.tokens[3]))
+    twin = ((Span(0, 0, feed.width), Span(3, 0, feed.width)),)
+    return Plan(
+        claims=(
+            *_alone(feed),
+            Agree("identical rows", feed, feed, twin),
+            Still("other neighbours", feed, other, (Span(0, 0, feed.width), Span(3, 0, feed.width))),
+            Matches("reference", feed),
+        ),
+        witnesses=(
+            Witness("several rows were fed together", feed.batch > 1),
+            Witness("neighbours differed", len(set(feed.tokens)) > 1),
+        ),
+    )
+
+
+def _padded(trial: Trial, padding: str | None, *, decode: bool) -> Plan:
+    feed = replace(trial.drawn, lengths=_lengths(trial.drawn, trial.spec.window_size), padding=padding)
+    claims = [*_alone(feed), Matches("reference", feed)]
+    if decode:
+        steps = feed.token_by_token(feed.width - trial.spec.window_size)
+        claims += [Agree("decode after padding", steps, feed), Matches("reference: decode", steps)]
+    lengths = feed.lengths or ()
+    return Plan(
+        claims=tuple(claims),
+        witnesses=(
+            Witness("rows were unequal", len(set(lengths)) > 1),
+            Witness(
+                "a row longer than the window was short of the others",
+                any(trial.spec.window_size < n < feed.width for n in lengths),
+            ),
+        ),
+    )
+
+
+@case(
+    "batch/left-padding",
+    law="rows padded on the left equal the rows alone, also when decoded on; padding leaks nothing",
+    needs={"batch", "left-padding", "decode"},
+    draws=lambda spec: feeds(spec, min_width=3 * spec.window_size, max_width=4 * spec.window_size, batch=3),
+)
+def left_padding(trial: Trial) -> Plan:
+    return _padded(trial, "left", decode=True)
+
+
+@case(
+    "batch/right-padding",
+    law="rows padded on the right equal the rows alone; padding leaks nothing and is finite",
+    needs={"batch", "right-padding"},
+    draws=lambda spec: feeds(spec, min_width=3 * spec.window_size, max_width=4 * spec.window_size, batch=3),
+)
+def right_padding(trial: Trial) -> Plan:
+    return _padded(trial, "right", decode=False)
+
+
+@case(
+    "batch/ragged",
+    law="unequal rows fed together without padding equal the rows alone",
+    needs={"batch", "ragged"},
+    draws=lambda spec: feeds(spec, min_width=3 * spec.window_size, max_width=4 * spec.window_size, batch=3),
+)
+def ragged(trial: Trial) -> Plan:
+    return _padded(trial, None, decode=False)

@@ -1,0 +1,114 @@
+"""Norms, matrix products and the MLP of the deviating model (docs/plamo3.md §4)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from conformance.families.plamo3.faults.knobs import Knobs
+from conformance.families.plamo3.spec import Plamo3Spec
+
+__all__ = ["Block", "linear", "mlp", "residual_norm", "rms_norm", "unit", "wide"]
+
+_TF32_MANTISSA_BITS = 10
+_ROUNDED_TO = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Block:
+    """The weights of one layer; linear ones are [out, in]."""
+
+    qkv_proj: Tensor
+    o_proj: Tensor
+    q_norm: Tensor
+    k_norm: Tensor
+    gate_up_proj: Tensor
+    down_proj: Tensor
+    pre_mixer_norm: Tensor
+    post_mixer_norm: Tensor
+    pre_mlp_norm: Tensor
+    post_mlp_norm: Tensor
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """FP64 in FP64 runs, FP32 in all others."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def linear(x: Tensor, w: Tensor, knobs: Knobs) -> Tensor:
+    """x [..., in] times w [out, in], transposed; the knob rounds x (w holds BF16 values)."""
+    if knobs.matmul == "tf32":
+        mantissa, exponent = torch.frexp(x)
+        scale = 2.0 ** (_TF32_MANTISSA_BITS + 1)
+        x = torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
+    elif knobs.matmul != "exact":
+        x = x.to(_ROUNDED_TO[knobs.matmul]).to(x.dtype)
+    return x @ w.T
+
+
+def unit(x: Tensor, eps: float, knobs: Knobs, run: torch.dtype, *, centred: bool, axes: tuple[int, ...]) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) over `axes`, computed in FP32 or wider."""
+    x = x.to(run if knobs.norm_width == "run" else wide(run))
+    if centred:
+        x = x - x.mean(axes, keepdim=True)
+    square = x.pow(2).mean(axes, keepdim=True)
+    return x / (torch.sqrt(square) + eps if knobs.eps_place == "outside the root" else torch.sqrt(square + eps))
+
+
+def rms_norm(
+    x: Tensor,
+    w: Tensor,
+    offset: float,
+    eps: float,
+    knobs: Knobs,
+    run: torch.dtype,
+    *,
+    centred: bool = False,
+    axes: tuple[int, ...] = (-1,),
+) -> Tensor:
+    """(c + w) * unit(x): cast to the run's dtype, then multiplied there."""
+    normalised = unit(x, eps, knobs, run, centred=centred, axes=axes)
+    gain = w + (torch.tensor(offset, dtype=run) if knobs.offset_width == "run" else offset)
+    if knobs.gain == "before the cast":
+        return (normalised * gain.to(normalised.dtype)).to(run)
+    return normalised.to(run) * gain
+
+
+def residual_norm(spec: Plamo3Spec, knobs: Knobs, x: Tensor, w: Tensor, offset: float) -> Tensor:
+    """A norm over D, in the dtype of `w`."""
+    eps = spec.rms_norm_eps if knobs.residual_eps is None else knobs.residual_eps
+    return rms_norm(x, w, offset, eps, knobs, w.dtype, centred=knobs.centred_residual)
+
+
+def mlp(block: Block, x: Tensor, knobs: Knobs) -> Tensor:
+    """down(silu(gate) * up), gate and up stacked in one projection."""
+    gate, up = linear(x, block.gate_up_proj, knobs).chunk(2, dim=-1)  # [B, T, F] each
+    if knobs.mlp_width == "wide":
+        gate, up = gate.to(wide(x.dtype)), up.to(wide(x.dtype))
+    inner = (_activate(gate, knobs) * up).to(x.dtype)
+    return linear(inner, block.down_proj, knobs)
+
+
+def _activate(gate: Tensor, knobs: Knobs) -> Tensor:
+    match knobs.activation:
+        case "silu":
+            return functional.silu(gate)
+        case "gelu":
+            return functional.gelu(gate)
+        case "gelu-tanh":
+            return functional.gelu(gate, approximate="tanh")
+        case "quick-gelu":
+            return gate * torch.sigmoid(1.702 * gate)
+        case "relu":
+            return functional.relu(gate)
+
+
+def capped(x: Tensor, cap: float | None) -> Tensor:
+    """cap * tanh(x / cap), or x."""
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+

@@ -1,0 +1,216 @@
+"""Faults: named ways in which an implementation can deviate from a release.
+
+A fault is a small change to the knobs of a family's deviating model, which with no change at all
+computes what the oracle computes. Nothing here knows a family: a family's package keeps its bank and
+its deviating model in a module called `faults`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from conformance.errors import BadInput
+from conformance.families import FAMILIES, family_of
+from conformance.families.base import Spec
+from conformance.feeds import Crop, Feed, Forward, Reorder, Reset
+
+__all__ = [
+    "BATCH",
+    "BFLOAT16",
+    "CACHED",
+    "CHUNKED",
+    "CROP",
+    "DECODE",
+    "FLOAT32",
+    "LEFT_PADDED",
+    "NOTHING",
+    "NOT_FINITE",
+    "PADDED",
+    "POSITIONS",
+    "REORDER",
+    "RESET",
+    "ROUNDING",
+    "SEGMENTS",
+    "SHAPE",
+    "SMALL",
+    "TRAINING",
+    "VALUES",
+    "Condition",
+    "Fault",
+    "FaultModule",
+    "by_kind",
+    "clash",
+    "combine",
+    "faults_of",
+    "find",
+]
+
+# What a fault does to a run where its conditions hold.
+VALUES = "values"  # logits leave the noise
+SMALL = "small"  # logits leave the noise, but may stay within what a comparison lets pass
+ROUNDING = "rounding"  # another correct evaluation: logits stay within the noise
+NOT_FINITE = "not finite"
+SHAPE = "shape"
+NOTHING = "nothing"  # the same function for every input
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Something that a model or a feed must have for a fault to show.
+
+    Attributes:
+        name: a word or two, for tables.
+        words: the same as a noun phrase.
+        holds: (spec, feed) → whether it has it.
+    """
+
+    name: str
+    words: str
+    holds: Callable[[Spec, Feed], bool] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One named deviation.
+
+    Attributes:
+        id: stable, kebab-case; triage, deviation files and reports refer to it.
+        what: one sentence: what the implementation does.
+        part: the part of the model that it is in.
+        kind: the kind of mistake that it is an instance of.
+        section: where the right behaviour is described.
+        changes: knob → value.
+        where: all of these must hold for it to show; none means any run of any model.
+        reveals: what shows then: `VALUES`, `SMALL`, `ROUNDING`, `NOT_FINITE`, `SHAPE` or `NOTHING`.
+        why: the reason, unless it reveals `VALUES`.
+        twins: faults that cannot be told from this one by the runs that the harness makes.
+    """
+
+    id: str
+    what: str
+    part: str
+    kind: str
+    section: str
+    changes: Mapping[str, Any] = field(hash=False)
+    where: tuple[Condition, ...] = ()
+    reveals: str = VALUES
+    why: str = ""
+    twins: tuple[str, ...] = ()
+
+    def applies(self, spec: Spec, feed: Feed) -> bool:
+        """Can it show here? False is certain: the run is then the same with and without it."""
+        return self.reveals != NOTHING and all(condition.holds(spec, feed) for condition in self.where)
+
+    @property
+    def shows(self) -> str:
+        """Where it shows, in a few words: ``decode, 2604``; ``any run``."""
+        return ", ".join(condition.name for condition in self.where) or "any run"
+
+
+class FaultModule(Protocol):
+    """What a family's `faults` module offers."""
+
+    FAULTS: tuple[Fault, ...]
+
+    def run(self, spec: Spec, weights: Mapping[str, Any], feed: Feed, changes: Mapping[str, Any]) -> Any:
+        """Logits [B, T, V], a tensor in the dtype of `weights`, with some knobs changed."""
+
+    def arrange(self, spec: Spec, weights: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The weights as such an implementation takes them; `run` expects them arranged."""
+
+
+def faults_of(family: str) -> FaultModule:
+    """The faults of a family, without importing what runs them.
+
+    Raises:
+        BadInput: there is no such family.
+    """
+    return cast(FaultModule, import_module(f"{FAMILIES[family_of(family).name]}.faults"))
+
+
+def find(bank: Sequence[Fault], fault_id: str) -> Fault:
+    """The fault called `fault_id`.
+
+    Raises:
+        BadInput: there is none; the nearest one is offered.
+    """
+    for fault in bank:
+        if fault.id == fault_id:
+            return fault
+    near = difflib.get_close_matches(fault_id, [fault.id for fault in bank], n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise BadInput(f"fault = {fault_id!r}, but should be one of the {len(bank)} in the bank{hint}")
+
+
+def clash(one: Fault, other: Fault) -> tuple[str, ...]:
+    """The knobs that two faults set to different values: such a pair cannot be in one model."""
+    shared = set(one.changes) & set(other.changes)
+    return tuple(sorted(knob for knob in shared if one.changes[knob] != other.changes[knob]))
+
+
+def combine(faults: Iterable[Fault]) -> dict[str, Any]:
+    """All changes of some faults; their order does not matter.
+
+    Raises:
+        BadInput: two of them set one knob to different values.
+    """
+    chosen: list[Fault] = []
+    changes: dict[str, Any] = {}
+    for fault in faults:
+        for earlier in chosen:
+            knobs = clash(earlier, fault)
+            if knobs:
+                raise BadInput(f"faults = {earlier.id} and {fault.id}, but both set {', '.join(knobs)}")
+        chosen.append(fault)
+        changes.update(fault.changes)
+    return changes
+
+
+def by_kind(bank: Iterable[Fault]) -> dict[str, tuple[Fault, ...]]:
+    """Faults grouped by the kind of mistake, in bank order."""
+    groups: dict[str, tuple[Fault, ...]] = {}
+    for fault in bank:
+        groups[fault.kind] = (*groups.get(fault.kind, ()), fault)
+    return groups
+
+
+def _on_top(feed: Feed, several: bool | None) -> bool:
+    """Is there a forward step on top of a non-empty cache: of one column, of several, or of any?"""
+    return any(phase.context[0] and several in (None, phase.columns > 1) for phase in feed.phases())
+
+
+def _operated(feed: Feed, kind: type[Crop] | type[Reorder] | type[Reset]) -> bool:
+    """Is there such a cache operation, with a forward step before and after it?"""
+    steps = feed.steps
+    return any(
+        isinstance(step, kind)
+        and any(isinstance(before, Forward) for before in steps[:place])
+        and any(isinstance(after, Forward) for after in steps[place:])
+        for place, step in enumerate(steps)
+    )
+
+
+DECODE = Condition("decode", "one token at a time on top of a cache", lambda _, feed: _on_top(feed, False))
+CHUNKED = Condition("chunked", "several tokens at a time on top of a cache", lambda _, feed: _on_top(feed, True))
+CACHED = Condition("cached", "anything on top of a cache", lambda _, feed: _on_top(feed, None))
+CROP = Condition("crop", "a cut of the cache, then more tokens", lambda _, feed: _operated(feed, Crop))
+RESET = Condition("reset", "an emptied cache, then more tokens", lambda _, feed: _operated(feed, Reset))
+REORDER = Condition("reorder", "cache rows exchanged, then more tokens", lambda _, feed: _operated(feed, Reorder))
+TRAINING = Condition("training", "training mode", lambda _, feed: feed.mode != "evaluation")
+BATCH = Condition("batch", "several rows", lambda _, feed: feed.batch > 1)
+PADDED = Condition("padded", "rows with padding", lambda _, feed: feed.padding is not None and _unequal(feed))
+LEFT_PADDED = Condition(
+    "left-padded", "rows padded on the left", lambda _, feed: feed.padding == "left" and _unequal(feed)
+)
+POSITIONS = Condition("positions", "given position ids", lambda _, feed: feed.positions is not None)
+SEGMENTS = Condition("segments", "packed rows", lambda _, feed: feed.segments is not None)
+BFLOAT16 = Condition("bfloat16", "a BF16 run", lambda _, feed: feed.dtype == "bfloat16")
+FLOAT32 = Condition("float32", "a run in FP32 or wider", lambda _, feed: feed.dtype != "bfloat16")
+
+
+def _unequal(feed: Feed) -> bool:
+    return any(len(cells) < feed.width for cells in feed.real)
