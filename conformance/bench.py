@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from conformance.backends.registry import DEFAULT_BACKENDS, Backend, backend_named, known_backends
-from conformance.case import Case, case_directory
+from conformance.case import Case, case_directory, known_cases
 from conformance.cells import Cell, CellResult, judge
 from conformance.checkpoints.release_code import ReleasedCode, dress, parse_sources, resolve
 from conformance.checkpoints.store import open_checkpoint
@@ -21,7 +22,7 @@ from conformance.report.record import record_of
 from conformance.runs import Session
 from conformance.workers.host import Bounds, Hello, WorkerError
 
-__all__ = ["Bench", "Options"]
+__all__ = ["Bench", "Options", "read_options"]
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,14 @@ class Bench:
             case_directory() / "deviations",
             [backend.name for backend in options.backends],
         )
+        self._check_deviations()
         self._hellos: dict[str, Hello | WorkerError] = {}
+        self._claims = {backend.name: self._claimed(backend) for backend in options.backends}
 
     def cells(self, case: Case) -> Iterator[Cell]:
         """The squares of one case: every backend on every release that it claims."""
         for backend in self.options.backends:
-            claimed = self._claimed(backend)
+            claimed = self._claims[backend.name]
             for family in self.options.families:
                 if case.families is not None and family not in case.families:
                     continue
@@ -152,6 +155,16 @@ class Bench:
         """Stop the workers."""
         self.session.close()
 
+    def _check_deviations(self) -> None:
+        """An entry that can match nothing is a mistake in the file, whatever is selected now."""
+        cases = known_cases()
+        known = [release.name for name in FAMILIES for release in family_of(name).releases]
+        for entry in self.deviations:
+            if entry.release not in known:
+                raise BadInput.value("release", entry.release, f"one of {', '.join(known)}", entry.source)
+            if not any(fnmatchcase(case, entry.case) for case in cases):
+                raise BadInput.value("case", entry.case, "a pattern that matches a case", entry.source)
+
     def _add(self, backend: Backend) -> None:
         source = self.options.release_code.get(backend.release_code or "")
         if source is None or backend.family is None:
@@ -172,7 +185,8 @@ class Bench:
             return backend.releases
         hello = self._hello(backend)
         if isinstance(hello, WorkerError):
-            raise BadInput(f"backend {backend.name} could not be started: it {hello}")
+            self.close()
+            raise BadInput(f"backend {backend.name} could not be started: {hello}")
         return hello.releases
 
     def _hello(self, backend: Backend) -> Hello | WorkerError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from conformance.families.base import Spec, Variant
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Case", "Trial", "case", "case_directory"]
+__all__ = ["Case", "Trial", "case", "case_directory", "known_cases"]
 
 
 @dataclass(frozen=True)
@@ -115,3 +116,14 @@ def case_directory() -> Path:
     package = Path(conformance.__file__).parent
     inside = package / "cases"
     return inside if inside.is_dir() else package.parent / "cases"
+
+
+def known_cases() -> dict[str, str]:
+    """Case id → law, read from the chapters' source: listing runs no code of theirs."""
+    found: dict[str, str] = {}
+    for chapter in sorted(case_directory().glob("test_*.py")):
+        for call in ast.walk(ast.parse(chapter.read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "case":
+                laws = [k.value for k in call.keywords if k.arg == "law"]
+                found[ast.literal_eval(call.args[0])] = ast.literal_eval(laws[0])
+    return found

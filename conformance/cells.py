@@ -13,6 +13,7 @@ from conformance.checkpoints.store import Checkpoint, write_checkpoint
 from conformance.claims import Claim, Outcome, Plan, Runs, Truths, Witness
 from conformance.compare.verdict import Grade
 from conformance.deviations import Deviation
+from conformance.errors import Unsupported
 from conformance.limits import violation
 from conformance.runs import Session
 from conformance.trials import deal
@@ -69,6 +70,7 @@ class CellResult:
         status: `pass`, `known`, `fail`, `error` or `n/a`.
         reason: why, for everything that is not a pass.
         trials: trials judged.
+        refused: claims that hold because the engine declined.
         claims: claims judged.
         witnesses: witness → trials in which it held.
         worst: the worst passing or failing ratio of error to noise.
@@ -82,6 +84,7 @@ class CellResult:
     reason: str = ""
     trials: int = 0
     claims: int = 0
+    refused: int = 0
     witnesses: dict[str, int] = field(default_factory=dict)
     worst: float = 0.0
     grade: str = Grade.EXACT.value
@@ -134,10 +137,15 @@ def judge(
         return CellResult(NOT_APPLICABLE, reason)
     result = CellResult(PASS)
     explained: set[tuple[Deviation, str]] = set()
+    declined_trials: list[str] = []
     for trial in deal(cell.case, cell.family, cell.release, hello.limits, examples, brought):
         checkpoint = brought or write_checkpoint(checkpoints, trial.spec, trial.seed, trial.layout)
         plan = cell.case.plan(trial)
-        outcomes = judge_plan(session, cell.backend.name, checkpoint, plan)
+        try:
+            outcomes = judge_plan(session, cell.backend.name, checkpoint, plan)
+        except Unsupported as declined:
+            declined_trials.append(str(declined))
+            continue
         result.trials += 1
         result.claims += len(outcomes)
         _count_witnesses(result, plan.witnesses, len(plan.claims))
@@ -150,18 +158,31 @@ def judge(
                 result.findings.append(Finding(trial, checkpoint, claim, outcome))
             else:
                 explained.update((entry, p) for p in entry.claims if entry.explains(outcome.label))
+    if declined_trials:
+        result.measured["trials declined"] = list(declined_trials)
+    if not result.trials:
+        return CellResult(
+            NOT_APPLICABLE, declined_trials[0] if declined_trials else "no trial for this release"
+        )
     _settle(result, deviations, explained)
     return result
 
 
 def judge_plan(session: Session, backend: str, checkpoint: Checkpoint, plan: Plan) -> list[Outcome]:
-    """Run what a plan needs, side by side, then judge each claim."""
+    """Run what a plan needs, side by side, then judge each claim.
+
+    Raises:
+        Unsupported: the backend declined one of the feeds as beyond what it can do.
+    """
     feeds = {feed.key: feed for claim in plan.claims for feed in claim.feeds}
     judged = {feed.key: feed for claim in plan.claims for feed in claim.truths}
     pending = {key: session.run(backend, checkpoint, feed) for key, feed in feeds.items()}
     awaited = {key: session.truth(checkpoint, feed) for key, feed in judged.items()}
     truths: Truths = {key: future.result() for key, future in awaited.items()}
     runs: Runs = {key: future.result() for key, future in pending.items()}
+    for run in runs.values():
+        if run.kind == "unsupported":
+            raise Unsupported(run.message)
     return [claim.judge(runs, truths) for claim in plan.claims]
 
 
@@ -179,6 +200,7 @@ def _note(result: CellResult, outcome: Outcome) -> None:
     grade = outcome.verdict.grade.value
     if order.index(grade) > order.index(result.grade):
         result.grade = grade
+    result.refused += outcome.refused
     result.worst = max(result.worst, outcome.verdict.ratio)
     for name, value in outcome.measured.items():
         result.measured.setdefault(f"{outcome.label}: {name}", []).append(value)

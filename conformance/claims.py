@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from conformance.compare.noise import Truth
-from conformance.compare.verdict import Grade, Verdict, compare
+from conformance.compare.verdict import Grade, Verdict, compare, unusable
 from conformance.feeds import Feed
 from conformance.runs import Run
 
@@ -52,6 +52,7 @@ class Outcome:
     Attributes:
         label: the claim's.
         holds: did the law hold here?
+        refused: it holds because the engine declined with an error of its own.
         verdict: the comparison that decided.
         text: what was compared with what, or what was found.
         measured: numbers that the claim reports, such as an effective window span.
@@ -62,6 +63,7 @@ class Outcome:
     verdict: Verdict
     text: str
     measured: Mapping[str, Any] = field(default_factory=dict)
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class MatchesOrRefuses(Matches):
         run = runs[self.feed.key]
         if run.kind == "refused":
             text = f"{self.feed.describe()}: refused: {run.message}"
-            return Outcome(self.label, True, Verdict(Grade.EXACT), text, {"refused": run.message})
+            return Outcome(self.label, True, Verdict(Grade.EXACT), text, refused=True)
         return super().judge(runs, truths)
 
 
@@ -182,12 +184,20 @@ class Agree(Claim):
         if self.pairs is None:
             cells, want = real_cells(self.feed), other
         else:
-            assert other is not None
+            problem = misshapen(other, truths[self.other.key])
+            if other is None or problem:
+                return Outcome(self.label, False, Verdict(Grade.ERROR, problem=problem), text)
             cells = span_cells(self.feed, tuple(mine for mine, _ in self.pairs))
             want = align(other, self.feed, self.pairs)
             other_noise = align(other_noise, self.feed, self.pairs)
         verdict = compare(got, want, np.maximum(noise, other_noise), cells, self.feed.dtype)  # type: ignore[arg-type]
         return Outcome(self.label, verdict.grade.passes, verdict, text)
+
+
+def misshapen(logits: np.ndarray | None, truth: Truth) -> str:
+    """What is wrong with the shape or the values of some logits, or nothing."""
+    everywhere = np.ones(truth.noise.shape, dtype=bool)
+    return unusable(logits, truth.logits, everywhere, everywhere)
 
 
 def align(values: np.ndarray, onto: Feed, pairs: tuple[tuple[Span, Span], ...]) -> np.ndarray:
@@ -294,16 +304,18 @@ class WindowSpan(Claim):
         return (self.feed,)
 
     def judge(self, runs: Runs, truths: Truths) -> Outcome:
+        text = f"{self.feed.describe()}: window span"
+        found: list[np.ndarray] = []
         for feed in self.feeds:
-            if runs[feed.key].logits is None:
-                return failed(self.label, runs[feed.key], "window span")
-        base = runs[self.feed.key].logits
-        assert base is not None
-        moved = []
-        for feed in self.changed:
             logits = runs[feed.key].logits
-            assert logits is not None
-            moved.append(bool((logits[0, -1] != base[0, -1]).any()))
+            if logits is None:
+                return failed(self.label, runs[feed.key], text)
+            problem = misshapen(logits, truths[self.feed.key])
+            if problem:
+                return Outcome(self.label, False, Verdict(Grade.ERROR, problem=problem), text)
+            found.append(logits[0, -1])
+        base, *others = found
+        moved = [bool((other != base).any()) for other in others]
         seen = max((distance + 1 for distance, moves in enumerate(moved) if moves), default=0)
         holes = sum(not moves for moves in moved[:seen])
         holds = seen == self.expected and not holes

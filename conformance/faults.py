@@ -119,7 +119,9 @@ class FaultModule(Protocol):
     def run(self, spec: Spec, weights: Mapping[str, Any], feed: Feed, changes: Mapping[str, Any]) -> Any:
         """Logits [B, T, V], a tensor in the dtype of `weights`, with some knobs changed."""
 
-    def arrange(self, spec: Spec, weights: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    def arrange(
+        self, spec: Spec, weights: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """The weights as such an implementation takes them; `run` expects them arranged."""
 
 
@@ -195,11 +197,15 @@ def _operated(feed: Feed, kind: type[Crop] | type[Reorder] | type[Reset]) -> boo
 
 
 DECODE = Condition("decode", "one token at a time on top of a cache", lambda _, feed: _on_top(feed, False))
-CHUNKED = Condition("chunked", "several tokens at a time on top of a cache", lambda _, feed: _on_top(feed, True))
+CHUNKED = Condition(
+    "chunked", "several tokens at a time on top of a cache", lambda _, feed: _on_top(feed, True)
+)
 CACHED = Condition("cached", "anything on top of a cache", lambda _, feed: _on_top(feed, None))
 CROP = Condition("crop", "a cut of the cache, then more tokens", lambda _, feed: _operated(feed, Crop))
 RESET = Condition("reset", "an emptied cache, then more tokens", lambda _, feed: _operated(feed, Reset))
-REORDER = Condition("reorder", "cache rows exchanged, then more tokens", lambda _, feed: _operated(feed, Reorder))
+REORDER = Condition(
+    "reorder", "cache rows exchanged, then more tokens", lambda _, feed: _operated(feed, Reorder)
+)
 TRAINING = Condition("training", "training mode", lambda _, feed: feed.mode != "evaluation")
 BATCH = Condition("batch", "several rows", lambda _, feed: feed.batch > 1)
 PADDED = Condition("padded", "rows with padding", lambda _, feed: feed.padding is not None and _unequal(feed))

@@ -128,7 +128,9 @@ class Feed:
             raise BadInput.value("dtype", self.dtype, " or ".join(DTYPES))
         if self.padding not in (None, "left", "right"):
             raise BadInput.value("padding", self.padding, "left, right or null")
-        fed = sum(step.columns for step in self.steps if isinstance(step, Forward))
+        for step in self.steps:
+            _check_step(step, self.batch)
+        fed = sum(self.chunks)
         if fed != self.width:
             raise BadInput.value("steps", f"{fed} columns", f"{self.width}, the width of tokens")
         if self.lengths is not None and (
@@ -311,12 +313,12 @@ def parse_feed(data: Mapping[str, Any]) -> Feed:
         rows = data.get(name)
         return None if rows is None else tuple(tuple(row) for row in rows)
 
-    tokens = grid("tokens")
-    if tokens is None:
-        raise BadInput("tokens is missing, but a feed needs it")
+    for name in ("tokens", "steps"):
+        if data.get(name) is None:
+            raise BadInput(f"{name} is missing, but a feed needs it")
     lengths = data.get("lengths")
     return Feed(
-        tokens=tokens,
+        tokens=grid("tokens") or (),
         steps=tuple(_parse_step(step) for step in data["steps"]),
         mode=data.get("mode", "evaluation"),
         dtype=data.get("dtype", "float32"),
@@ -325,6 +327,16 @@ def parse_feed(data: Mapping[str, Any]) -> Feed:
         positions=grid("positions"),
         segments=grid("segments"),
     )
+
+
+def _check_step(step: Step, batch: int) -> None:
+    match step:
+        case Forward(columns) if columns < 1:
+            raise BadInput.value("columns", columns, "1 or more")
+        case Crop(length) if length < 0:
+            raise BadInput.value("length", length, "0 or more")
+        case Reorder(rows) if len(rows) != batch or not all(0 <= row < batch for row in rows):
+            raise BadInput.value("rows", rows, f"{batch} numbers from 0 to {batch - 1}")
 
 
 def _step_to_dict(step: Step) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from conformance.cells import Cell
 
 __all__: list[str] = []
+
+_BENCH: pytest.StashKey[Bench] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +59,29 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Cells(config), "conformance-cells")
 
 
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Bad input is one line on stderr and exit code 2, before anything is collected or written."""
+    option = config.option
+    if not (option.backend or option.release or option.family or option.checkpoint or option.release_code):
+        return None
+    from conformance.errors import BadInput
+
+    try:
+        config.stash[_BENCH] = _make_bench(config)
+    except BadInput as error:
+        sys.stderr.write(f"conformance: {error}\n")
+        return 2
+    return None
+
+
+def _make_bench(config: pytest.Config) -> Bench:
+    from conformance.bench import Bench, read_options
+
+    # Each xdist process keeps logs of its own.
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    return Bench(read_options(config.option), config.rootpath / "build" / "conformance" / worker)
+
+
 class _Cells:
     """One test run: its bench, made when the first case is met, and the records of its cells."""
 
@@ -63,26 +89,23 @@ class _Cells:
         self.config = config
         self.records: list[dict[str, Any]] = []
         self.provenance: dict[str, Any] = {}
-        self._bench: Bench | None = None
 
     @property
     def bench(self) -> Bench:
-        if self._bench is None:
-            from conformance.bench import Bench, read_options
+        if _BENCH not in self.config.stash:
             from conformance.errors import BadInput
 
-            worker = getattr(self.config, "workerinput", {}).get("workerid", "")
             try:
-                options = read_options(self.config.option)
-                self._bench = Bench(options, self.config.rootpath / "build" / "conformance" / worker)
+                self.config.stash[_BENCH] = _make_bench(self.config)
             except BadInput as error:
                 pytest.exit(str(error), returncode=2)
-        return self._bench
+        return self.config.stash[_BENCH]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self) -> None:
         option = self.config.option
-        if option.backend or option.release or option.family or option.checkpoint or option.release_code:
+        alone = not getattr(option, "numprocesses", None) and not hasattr(self.config, "workerinput")
+        if alone and option.backend:
             self.bench.start()
 
     def pytest_pycollect_makeitem(self, collector: Any, name: str, obj: object) -> list[pytest.Item] | None:
@@ -110,10 +133,11 @@ class _Cells:
             self.provenance.setdefault(name, ran)
 
     def pytest_sessionfinish(self) -> None:
-        if self._bench is None:
+        bench = self.config.stash.get(_BENCH, None)
+        if bench is None:
             return
-        self.provenance.update(self._bench.provenance())
-        self._bench.close()
+        self.provenance.update(bench.provenance())
+        bench.close()
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput["conformance"] = self.provenance
 

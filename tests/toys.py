@@ -227,22 +227,15 @@ class Diary(Toy):
 
     entries: ClassVar[list[tuple[str, str]]] = []
 
-    def prepare(self, checkpoint: Path) -> tuple[int, int]:
+    def prepare(self, checkpoint: Path) -> Any:
         self.entries.append(("prepare", checkpoint.name))
-        return _Named(super().prepare(checkpoint), checkpoint.name)
+        return checkpoint.name, super().prepare(checkpoint)
 
-    def release(self, model: tuple[int, int]) -> None:
-        assert isinstance(model, _Named)
-        self.entries.append(("release", model.name))
+    def run(self, model: Any, feed: Feed) -> np.ndarray:
+        return super().run(model[1], feed)
 
-
-class _Named(tuple[int, int]):
-    def __new__(cls, model: tuple[int, int], name: str) -> _Named:
-        named = super().__new__(cls, model)
-        named.name = name
-        return named
-
-    name: str
+    def release(self, model: Any) -> None:
+        self.entries.append(("release", model[0]))
 
 
 class Curious(Toy):

@@ -95,7 +95,9 @@ def resolve(source: str, release: Release, python: str) -> ReleasedCode:
             f"config.json is missing, but names the classes of the released code [{path}]"
         ) from None
     except (ValueError, KeyError, TypeError):
-        raise BadInput(f"config.json has no auto_map, but it names the released classes [{path}]") from None
+        auto_map = None
+    if not isinstance(auto_map, dict):
+        raise BadInput(f"config.json has no auto_map, but it names the released classes [{path}]")
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -107,6 +109,7 @@ def dress(checkpoint: Checkpoint, code: ReleasedCode, root: Path) -> Checkpoint:
     identity = hashlib.sha256(f"{checkpoint.identity} {code.sha256}".encode()).hexdigest()[:16]
     path = root / identity
     if not path.exists():
+        root.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=root))
         try:
             config = json.loads((checkpoint.path / "config.json").read_text())
@@ -115,7 +118,7 @@ def dress(checkpoint: Checkpoint, code: ReleasedCode, root: Path) -> Checkpoint:
             for file in code.path.glob("*.py"):
                 shutil.copyfile(file, draft / file.name)
             for file in checkpoint.path.glob("*.safetensors*"):
-                os.link(file, draft / file.name)
+                _share(file, draft / file.name)
             os.rename(draft, path)
         except OSError:
             if not path.exists():
@@ -123,6 +126,16 @@ def dress(checkpoint: Checkpoint, code: ReleasedCode, root: Path) -> Checkpoint:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     return replace(checkpoint, path=path, identity=identity)
+
+
+def _share(file: Path, name: Path) -> None:
+    """Give a file another name; real weights are too large to copy."""
+    # The file itself: a hub snapshot holds relative links, which lead nowhere from another directory.
+    content = file.resolve()
+    try:
+        os.link(content, name)
+    except OSError:  # on another file system
+        os.symlink(content, name)
 
 
 def _from_hub(release: Release, python: str) -> Path:

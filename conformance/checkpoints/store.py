@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = ["Checkpoint", "Layout", "open_checkpoint", "write_checkpoint"]
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_PIECE = 2**20
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,13 @@ def write_checkpoint(
     config["auto_map"] = dict(family.auto_map[spec.release])
     config["torch_dtype"] = layout.dtype
     code = {path.name: path.read_bytes() for path in sorted(family.standin.glob("*.py"))}
-    recipe = hashlib.sha256()
-    recipe.update(json.dumps([config, seed, asdict(layout)], sort_keys=True).encode())
+    weights = _hash_of_weights(spec, seed, layout.recipe)
+    content = hashlib.sha256(json.dumps([config, asdict(layout), weights], sort_keys=True).encode())
     for name, text in code.items():
-        recipe.update(name.encode() + b"\0" + text)
+        content.update(name.encode() + b"\0" + text)
     for name, values in sorted((edited or {}).items()):
-        recipe.update(name.encode() + b"\0" + np.ascontiguousarray(values, np.float32).tobytes())
-    identity = recipe.hexdigest()[:16]
+        content.update(name.encode() + b"\0" + np.ascontiguousarray(values, np.float32).tobytes())
+    identity = content.hexdigest()[:16]
     path = root / identity
     if not path.exists():
         tensors = {**family.weights(spec, seed, layout.recipe), **(edited or {})}
@@ -118,7 +120,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     digest = hashlib.sha256()
     for file in sorted(path.iterdir()):
         if file.suffix in (".json", ".safetensors", ".py"):
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+            digest.update(file.name.encode() + b"\0")
+            _add_content(digest, file)
     return Checkpoint(path, spec, digest.hexdigest()[:16])
 
 
@@ -142,6 +145,15 @@ def read_spec(path: Path) -> Spec:
     return family_of(config["model_type"]).spec_from_config(config, str(file))
 
 
+@lru_cache(maxsize=1024)
+def _hash_of_weights(spec: Spec, seed: int, recipe: str) -> str:
+    # Of the values, not of what names them: directories outlive the code that generates weights.
+    digest = hashlib.sha256()
+    for name, values in family_of(spec.family).weights(spec, seed, recipe).items():
+        digest.update(name.encode() + b"\0" + np.ascontiguousarray(values, np.float32).tobytes())
+    return digest.hexdigest()
+
+
 def _write_tensors(directory: Path, tensors: Mapping[str, np.ndarray], layout: Layout) -> None:
     names = list(tensors)
     where: dict[str, str] = {}
@@ -162,8 +174,18 @@ def _stored_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], Path]]:
         raise BadInput(f"{WEIGHTS} is missing, but a checkpoint directory needs it [{path}]")
     shapes: dict[str, tuple[tuple[int, ...], Path]] = {}
     for file in files:
-        shapes.update({name: (shape, file) for name, shape in _header(file).items()})
+        for name, shape in _header(file).items():
+            if name in shapes:
+                raise BadInput(f"{name} is stored twice: in {shapes[name][1].name} and {file.name} [{path}]")
+            shapes[name] = (shape, file)
     return shapes
+
+
+def _add_content(digest: hashlib._Hash, file: Path) -> None:
+    # Piece by piece: a shard of real weights may be larger than the memory.
+    with file.open("rb") as stream:
+        while piece := stream.read(_PIECE):
+            digest.update(piece)
 
 
 def _header(file: Path) -> dict[str, tuple[int, ...]]:

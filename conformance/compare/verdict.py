@@ -13,7 +13,7 @@ import numpy as np
 
 from conformance.compare.noise import half_ulp
 
-__all__ = ["DRIFT", "ROUNDING", "Grade", "Place", "Verdict", "compare"]
+__all__ = ["DRIFT", "ROUNDING", "Grade", "Place", "Verdict", "compare", "unusable"]
 
 # The only constants of the grading: largest error / noise that counts as rounding, and as drift.
 # docs/tolerances.md shows the data that they come from.
@@ -106,7 +106,7 @@ def compare(
         dtype: the dtype that the run computed in.
         finite: bool [B, T], positions that must be finite; None for those compared.
     """
-    problem = _unusable(got, want, cells, cells if finite is None else finite)
+    problem = unusable(got, want, cells, cells if finite is None else finite)
     if problem or got is None:
         return Verdict(Grade.ERROR, problem=problem or "no logits")
     places = np.argwhere(cells)
@@ -131,7 +131,7 @@ def compare(
         max_abs=float(error.max()),
         mean_abs=float(difference.mean()),
         max_ulp=float((error / (2 * half_ulp(magnitude, dtype))).max()),
-        max_relative=float((error / np.maximum(magnitude, np.finfo(np.float64).tiny)).max()),
+        max_relative=float((error / np.maximum(magnitude, np.finfo(np.float32).tiny)).max()),
         max_kl=float(_kl(left, right).max()),
         flips=int((differing & ~near).sum()),
         near_ties=int(near.sum()),
@@ -150,7 +150,15 @@ def _grade(error: float, ratio: float) -> Grade:
     return Grade.DRIFT if ratio <= DRIFT else Grade.DIVERGENT
 
 
-def _unusable(got: np.ndarray | None, want: np.ndarray, cells: np.ndarray, finite: np.ndarray) -> str:
+def unusable(got: np.ndarray | None, want: np.ndarray, cells: np.ndarray, finite: np.ndarray) -> str:
+    """What keeps two runs from being compared, in the order of the checks; empty where nothing does.
+
+    Args:
+        got: as in `compare`.
+        want: as in `compare`.
+        cells: as in `compare`.
+        finite: bool [B, T], positions of `got` that must be finite.
+    """
     if got is None:
         return "no logits"
     shape = [*cells.shape, *want.shape[-1:]]

@@ -63,6 +63,8 @@ def _square(record: dict[str, Any] | None) -> Text:
     if record is None:
         return Text("")
     match record["status"]:
+        case "pass" if record["refused"] == record["claims"]:
+            words = "refuses"
         case "pass":
             words = "=" if record["grade"] == "exact" else _figure(record["ratio"])
         case "known":

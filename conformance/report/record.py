@@ -24,6 +24,7 @@ def record_of(cell: Cell, result: CellResult, nodeid: str) -> dict[str, Any]:
         "ratio": result.worst,
         "trials": result.trials,
         "claims": result.claims,
+        "refused": result.refused,
         "witnesses": result.witnesses,
         "measured": result.measured,
         "known": [{"what": d.what, "evidence": d.evidence, "entry": d.source} for d in result.explained],

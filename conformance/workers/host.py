@@ -24,7 +24,7 @@ import psutil
 __all__ = ["Bounds", "Hello", "Worker", "WorkerError"]
 
 _POLL_SECONDS = 0.25
-# How long a worker that closed its stdout may take to exit, so that its exit code can be told.
+# How long a worker may take to exit after `bye`, or once it closed its stdout.
 _EXIT_SECONDS = 5.0
 # How long a worker may take to say bye.
 _BYE_SECONDS = 10.0
@@ -131,8 +131,11 @@ class Worker:
         with self._lock:
             if self._process is None:
                 return
-            with suppress(WorkerError):
+            with suppress(WorkerError, subprocess.TimeoutExpired, OSError):
                 self._call("bye", {}, _BYE_SECONDS)
+                assert self._process.stdin is not None
+                self._process.stdin.close()
+                self._process.wait(_EXIT_SECONDS)  # engines clean up behind themselves
             self._kill()
 
     def _started(self) -> Hello:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -88,6 +89,10 @@ class Plamo3Spec(Spec):
             )
         if self.head_dim % 2:
             raise BadInput.value("head_dim", self.head_dim, "even: RoPE rotates pairs (j, j + head_dim/2)")
+        # One form for one configuration: config.json may say 256 or 256.0, and generated weights are named
+        # by the spec.
+        for key in (*_POSITIVE, "rope_scaling_factor"):
+            object.__setattr__(self, key, float(getattr(self, key)))
 
     @property
     def release(self) -> str:
@@ -146,12 +151,15 @@ class Plamo3Spec(Spec):
     def from_config(cls, config: Mapping[str, Any], where: str | None = None) -> Plamo3Spec:
         """Read the architecture keys of config.json; keys that the model does not use are ignored.
 
+        A `rope_scaling_factor` of null counts as absent: so a class that has the key but no scaling
+        writes it.
+
         Raises:
             BadInput: a required key is missing or a value is wrong; the message names the key.
         """
         values: dict[str, Any] = {}
         for field in fields(cls):
-            if field.name in config:
+            if field.name in config and (field.name, config[field.name]) != ("rope_scaling_factor", None):
                 values[field.name] = config[field.name]
             elif field.name not in _OPTIONAL:
                 place = f" [{where}]" if where else ""
@@ -163,7 +171,7 @@ class Plamo3Spec(Spec):
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _require_size(key: str, value: object) -> None:

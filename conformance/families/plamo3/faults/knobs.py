@@ -117,7 +117,9 @@ class Knobs:
     # Padding, segments, rows (§6)
     padding: Literal["masked", "seen", "seen when cached", "seen in local", "seen in global"] = "masked"
     padding_error: int = 0  # tokens after the padding that are masked with it
-    segments: Literal["kept", "ignored", "ignored in local", "ignored in global", "ignored when cached"] = "kept"
+    segments: Literal["kept", "ignored", "ignored in local", "ignored in global", "ignored when cached"] = (
+        "kept"
+    )
     rows: Literal["apart", "first row's mask", "first row's positions", "see previous row"] = "apart"
 
     # Training mode (§8): rows of at most span + this many tokens are not masked by the window.

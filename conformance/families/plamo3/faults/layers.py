@@ -50,13 +50,17 @@ def linear(x: Tensor, w: Tensor, knobs: Knobs) -> Tensor:
     return x @ w.T
 
 
-def unit(x: Tensor, eps: float, knobs: Knobs, run: torch.dtype, *, centred: bool, axes: tuple[int, ...]) -> Tensor:
+def unit(
+    x: Tensor, eps: float, knobs: Knobs, run: torch.dtype, *, centred: bool, axes: tuple[int, ...]
+) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over `axes`, computed in FP32 or wider."""
     x = x.to(run if knobs.norm_width == "run" else wide(run))
     if centred:
         x = x - x.mean(axes, keepdim=True)
     square = x.pow(2).mean(axes, keepdim=True)
-    return x / (torch.sqrt(square) + eps if knobs.eps_place == "outside the root" else torch.sqrt(square + eps))
+    return x / (
+        torch.sqrt(square) + eps if knobs.eps_place == "outside the root" else torch.sqrt(square + eps)
+    )
 
 
 def rms_norm(
@@ -110,5 +114,3 @@ def _activate(gate: Tensor, knobs: Knobs) -> Tensor:
 def capped(x: Tensor, cap: float | None) -> Tensor:
     """cap * tanh(x / cap), or x."""
     return x if cap is None else cap * torch.tanh(x / cap)
-
-

@@ -46,7 +46,12 @@ def _arranged(spec: Plamo3Spec, name: str, w: Tensor, knobs: Knobs) -> Tensor:
 
 def _qkv_rows(spec: Plamo3Spec, knobs: Knobs) -> Tensor:
     """Stored rows in the order query, key, value, for an implementation that reads them otherwise."""
-    heads, kv_heads, groups, d = spec.num_attention_heads, spec.num_key_value_heads, spec.groups, spec.head_dim
+    heads, kv_heads, groups, d = (
+        spec.num_attention_heads,
+        spec.num_key_value_heads,
+        spec.groups,
+        spec.head_dim,
+    )
     blocks = torch.arange((heads + 2 * kv_heads) * d).view(-1, d)  # one row of indices for each head
     if knobs.qkv == "value before key":
         queries, keys, values = blocks.split([heads, kv_heads, kv_heads])

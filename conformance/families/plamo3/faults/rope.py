@@ -80,7 +80,9 @@ def _frequencies(spec: Plamo3Spec, knobs: Knobs, kind: str) -> Tensor:
         "scaled": spec.initial_context_length * spec.rope_scaling_factor,
     }[knobs.yarn_length]
     steps = spec.head_dim if knobs.yarn_range == "dimensions" else pairs
-    low, high = (steps * math.log(length / (beta * 2 * math.pi)) / math.log(theta) for beta in knobs.yarn_betas)
+    low, high = (
+        steps * math.log(length / (beta * 2 * math.pi)) / math.log(theta) for beta in knobs.yarn_betas
+    )
     if knobs.yarn_range == "rounded":
         low, high = math.floor(low), math.ceil(high)
     kept = 1 - ((torch.arange(pairs, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)

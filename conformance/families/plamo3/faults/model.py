@@ -1,0 +1,202 @@
+"""The deviating model: PLaMo 3 a second time, fed step by step over a cache, right unless a knob is turned.
+
+The oracle computes whole rows without a cache and has no knobs; this model executes the steps of a feed
+as an engine does. With the right knobs both compute the same function (docs/plamo3.md §3 to §8).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from conformance.families.base import GLOBAL, LOCAL
+from conformance.families.plamo3.faults.attention import Step, attention
+from conformance.families.plamo3.faults.cache import Memory
+from conformance.families.plamo3.faults.knobs import RIGHT, Knobs
+from conformance.families.plamo3.faults.layers import Block, capped, linear, mlp, residual_norm, unit, wide
+from conformance.families.plamo3.faults.rope import rotation
+from conformance.families.plamo3.faults.view import Chunk, look
+from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.feeds import Crop, Feed, Forward, Reorder, Reset
+
+__all__ = ["Network", "run"]
+
+
+@dataclass(frozen=True)
+class Network:
+    """Weights by place, and the kind of each layer."""
+
+    spec: Plamo3Spec
+    knobs: Knobs
+    embedding: Tensor
+    blocks: tuple[Block, ...]
+    norm: Tensor
+    head: Tensor
+    kinds: tuple[str, ...]
+
+
+@torch.inference_mode()
+def run(spec: Plamo3Spec, weights: Mapping[str, Tensor], feed: Feed, knobs: Knobs = RIGHT) -> Tensor:
+    """Run one feed.
+
+    Args:
+        spec: the configuration.
+        weights: arranged (`layout.arrange`), all in the dtype to compute in; usually the feed's, but a
+            diagnosis may compute a BF16 feed in float64.
+        feed: any feed.
+        knobs: what to do wrong.
+
+    Returns:
+        logits [B, T, V] in FP32, or FP64 where the weights are FP64; more than V columns where the knobs
+        let padding rows of the head through.
+    """
+    network = _network(spec, weights, knobs)
+    memory = Memory(spec, knobs, feed.batch)
+    chunks = iter(_chunks(feed, knobs))
+    logits: list[Tensor] = []
+    for step in feed.steps:
+        match step:
+            case Forward():
+                logits.append(_forward(network, memory, next(chunks)))
+            case Crop(length):
+                memory.crop(length)
+            case Reset():
+                memory.reset()
+            case Reorder(rows):
+                memory.reorder(rows)
+    return torch.cat(logits, dim=1)
+
+
+def _forward(network: Network, memory: Memory, chunk: Chunk) -> Tensor:
+    """Logits [B, T, V] of one forward step."""
+    spec, knobs = network.spec, network.knobs
+    dtype = network.embedding.dtype
+    steps: dict[str, Step] = {}
+    for kind, view in look(memory, chunk).items():
+        query_angles = rotation(spec, knobs, kind, view.query_positions, dtype, keys=False)
+        key_angles = rotation(spec, knobs, kind, view.key_positions, dtype, keys=True)
+        steps[kind] = Step(memory.logs[kind], view, query_angles, key_angles)
+    x = network.embedding[chunk.tokens]  # [B, T, D]
+    if knobs.embedding_scale != "none":
+        factor = torch.tensor(math.sqrt(spec.hidden_size), dtype=torch.float64)
+        x = x * (factor.to(torch.bfloat16) if knobs.embedding_scale == "rounded sqrt" else factor).item()
+    if knobs.residual_width == "wide":
+        x = x.to(wide(dtype))
+    for layer, (kind, block) in enumerate(zip(network.kinds, network.blocks, strict=True)):
+        x = _block(spec, knobs, layer, block, x, steps[kind])
+    x = residual_norm(spec, knobs, x, network.norm, knobs.final_offset) if knobs.final_norm else x.to(dtype)
+    head = network.head
+    if knobs.head_width == "wide":
+        x, head = x.to(wide(dtype)), head.to(wide(dtype))
+    logits = capped(linear(x, head, knobs).to(wide(dtype)), knobs.logit_cap)
+    return torch.log_softmax(logits, dim=-1) if knobs.logits == "log-softmax" else logits
+
+
+def _block(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tensor, step: Step) -> Tensor:
+    """One layer: two residual branches, each normalised before and after."""
+    entered = x
+    inner = residual_norm(spec, knobs, x, block.pre_mixer_norm, knobs.pre_mixer_offset)
+    if knobs.upcast == "view in pre_mixer_norm":
+        x = _overwritten(spec, knobs, x)
+    branch = attention(spec, knobs, layer, block, inner, step)
+
+    def post_mixer(y: Tensor) -> Tensor:
+        return residual_norm(spec, knobs, y, block.post_mixer_norm, knobs.post_mixer_offset)
+
+    def post_mlp(y: Tensor) -> Tensor:
+        return residual_norm(spec, knobs, y, block.post_mlp_norm, knobs.post_mlp_offset)
+
+    match knobs.post_mixer_norm:
+        case "before-add":
+            x = x + post_mixer(branch)
+        case "after-add":
+            x = post_mixer(x + branch)
+        case "missing":
+            x = x + branch
+    inner = residual_norm(
+        spec, knobs, entered if knobs.block == "parallel" else x, block.pre_mlp_norm, knobs.pre_mlp_offset
+    )
+    if knobs.upcast == "view in pre_mlp_norm":
+        x = _overwritten(spec, knobs, x)
+    branch = mlp(block, inner, knobs)
+    match knobs.post_mlp_norm:
+        case "before-add":
+            return x + post_mlp(branch)
+        case "after-add":
+            return post_mlp(x + branch)
+        case "missing":
+            return x + branch
+
+
+def _overwritten(spec: Plamo3Spec, knobs: Knobs, x: Tensor) -> Tensor:
+    """The residual after an in-place norm on its own storage: an up-cast of FP32 to FP32 copies nothing."""
+    if x.dtype == torch.bfloat16:
+        return x
+    eps = spec.rms_norm_eps if knobs.residual_eps is None else knobs.residual_eps
+    return unit(x, eps, knobs, x.dtype, centred=knobs.centred_residual, axes=(-1,))
+
+
+def _network(spec: Plamo3Spec, weights: Mapping[str, Tensor], knobs: Knobs) -> Network:
+    blocks = []
+    names = {field.name: _site(field.name) for field in fields(Block)}
+    for layer in range(spec.num_hidden_layers):
+        prefix = f"model.layers.layers.{layer}."
+        blocks.append(Block(**{name: weights[prefix + site] for name, site in names.items()}))
+    embedding = weights["model.embed_tokens.weight"]
+    head = weights.get("lm_head.weight", embedding)
+    if knobs.head_rows == "vocabulary":
+        head = head[: spec.vocab_size]
+    elif knobs.head_rows == "last":
+        head = head[len(head) - spec.vocab_size :]
+    return Network(
+        spec, knobs, embedding, tuple(blocks), weights["model.norm.weight"], head, _kinds(spec, knobs)
+    )
+
+
+def _site(name: str) -> str:
+    """A block's parameter name from the field that holds it."""
+    if name in ("qkv_proj", "o_proj", "q_norm", "k_norm"):
+        return f"mixer.{name}.weight"
+    return f"mlp.{name}.weight" if name in ("gate_up_proj", "down_proj") else f"{name}.weight"
+
+
+def _kinds(spec: Plamo3Spec, knobs: Knobs) -> tuple[str, ...]:
+    """`local` or `global` for every layer."""
+    match knobs.kinds:
+        case "all local":
+            return (LOCAL,) * spec.num_hidden_layers
+        case "all global":
+            return (GLOBAL,) * spec.num_hidden_layers
+    period = spec.sliding_window_pattern if knobs.pattern_constant is None else knobs.pattern_constant
+    here, elsewhere = (LOCAL, GLOBAL) if knobs.kinds == "exchanged" else (GLOBAL, LOCAL)
+    return tuple(
+        here if (layer + knobs.pattern_shift) % period == 0 else elsewhere
+        for layer in range(spec.num_hidden_layers)
+    )
+
+
+def _chunks(feed: Feed, knobs: Knobs) -> list[Chunk]:
+    """The columns of each forward step."""
+    tokens = torch.tensor(feed.tokens)
+    real = torch.zeros_like(tokens, dtype=torch.bool)
+    shown = torch.zeros_like(real)
+    for row, columns in enumerate(feed.real):
+        hidden = knobs.padding_error if len(columns) < feed.width and feed.padding == "left" else 0
+        real[row, columns.start : columns.stop] = True
+        shown[row, columns.start + hidden : columns.stop] = True
+    segments = torch.zeros_like(tokens) if feed.segments is None else torch.tensor(feed.segments)
+    segments = torch.where(shown, segments, -1)
+    positions = None if feed.positions is None else torch.tensor(feed.positions)
+    chunks: list[Chunk] = []
+    start = 0
+    for columns in feed.chunks:
+        cut = slice(start, start + columns)
+        given = None if positions is None else positions[:, cut]
+        training = feed.mode != "evaluation"
+        chunks.append(Chunk(tokens[:, cut], real[:, cut], segments[:, cut], given, training, feed.width))
+        start += columns
+    return chunks

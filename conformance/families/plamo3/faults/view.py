@@ -1,0 +1,236 @@
+"""Who sees whom, and at which positions, in one forward step of the deviating model (docs/plamo3.md §5 to §8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.families.base import LOCAL
+from conformance.families.plamo3.faults.cache import UNKNOWN, Log, Memory
+from conformance.families.plamo3.faults.knobs import Knobs
+from conformance.families.plamo3.spec import Plamo3Spec
+
+__all__ = ["Chunk", "View", "look"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The new columns of one forward step.
+
+    Attributes:
+        tokens: [B, T].
+        real: bool [B, T], false on padding.
+        segments: [B, T], as the mask knows them; -1 where it hides a key from everybody.
+        positions: [B, T] given position ids, or None.
+        training: is the model in training mode?
+        total: columns of the whole feed.
+    """
+
+    tokens: Tensor
+    real: Tensor
+    segments: Tensor
+    positions: Tensor | None
+    training: bool
+    total: int
+
+    @property
+    def columns(self) -> int:
+        """T."""
+        return self.tokens.shape[1]
+
+
+@dataclass(frozen=True)
+class View:
+    """What one kind of layer is told of a forward step, over all S keys of its log.
+
+    Attributes:
+        query_positions: [B, T].
+        key_positions: [B, S].
+        seen: bool [B, 1, 1, T, S]; with `neighbours`, twice as many keys.
+        blind: bool [B, 1, 1, T, 1], the queries that see nothing; None where all see something.
+        unfilled: zero keys and values that are seen besides.
+        neighbours: the previous row's keys follow a row's own.
+    """
+
+    query_positions: Tensor
+    key_positions: Tensor
+    seen: Tensor
+    blind: Tensor | None
+    unfilled: int
+    neighbours: bool
+
+
+def look(memory: Memory, chunk: Chunk) -> dict[str, View]:
+    """Take in the new columns, and tell each kind of layer what it sees of the past and of them."""
+    new = _positions(memory, chunk)
+    views = {kind: _view(memory, kind, log, chunk, new) for kind, log in memory.logs.items()}
+    if memory.count == 0:
+        memory.prefilled = chunk.columns
+    memory.count += chunk.columns
+    return views
+
+
+def _positions(memory: Memory, chunk: Chunk) -> Tensor:
+    """Positions [B, T] of the new tokens: given, or counted from each row's first real token."""
+    knobs, columns = memory.knobs, chunk.columns
+    found = memory.count + chunk.real.int().argmax(dim=1)
+    unknown = (memory.first == UNKNOWN) & chunk.real.any(dim=1)
+    memory.first = torch.where(unknown, found, memory.first)
+    cached = memory.count > 0
+    if chunk.positions is not None and knobs.position_ids == "used":
+        positions = chunk.positions
+    else:
+        start = memory.count
+        if knobs.past_length == "capped":
+            start = min(start, memory.spec.window_size)
+        if cached and columns == 1:
+            start = {"next": start, "zero": 0, "stuck": memory.prefilled}[
+                knobs.decode_position
+            ] + knobs.decode_shift
+        if cached and columns > 1 and knobs.chunk_position == "zero":
+            start = 0
+        by_index = knobs.padded_position == "by index" or (
+            cached and knobs.padded_position == "by index in decode"
+        )
+        first = torch.zeros_like(memory.first) if by_index else memory.first.clamp(min=0)
+        positions = (start + torch.arange(columns)[None, :] - first[:, None]).clamp(min=0)
+    if knobs.rows == "first row's positions":
+        positions = positions[:1].expand(len(positions), -1)
+    return positions
+
+
+def _view(memory: Memory, kind: str, log: Log, chunk: Chunk, new: Tensor) -> View:
+    spec, knobs = memory.spec, memory.knobs
+    past, columns = log.size, chunk.columns
+    total = past + columns
+    local, cached = kind == LOCAL, past > 0
+    evicted = max(0, past - (spec.window_span - 1)) if local else 0
+    if knobs.local_position == "restarts":
+        new = new - evicted
+    log.positions = torch.cat([log.positions, new], dim=1)
+    log.segments = torch.cat([log.segments, chunk.segments], dim=1)
+    queries, keys = new, log.positions
+    if cached and knobs.query_counter == "after update":
+        queries = queries + columns
+    if knobs.local_key_position == "retained row":
+        keys = keys - evicted
+    elif knobs.local_key_position == "ring slot" and evicted and columns == 1:
+        keys = (torch.arange(total) % spec.window_span).expand(len(keys), -1)
+        queries = torch.full_like(queries, spec.window_span - 1)
+    band = _band(spec, knobs, kind, past, columns, chunk.training)
+    if knobs.distance == "position" and local:
+        near = queries[:, :, None] - keys[:, None, :] < spec.window_span
+        band = _band(spec, knobs, kind, past, columns, chunk.training, span=None) & near
+    if local:
+        band = band & _held(spec, knobs, log, past, columns)
+    seen = band & _own(knobs, kind, log.segments, past, chunk.training)
+    neighbours = knobs.rows == "see previous row" and not local
+    if neighbours:
+        others = (log.segments >= 0).roll(1, dims=0)[:, None, :].expand(seen.shape).clone()
+        others[0] = False
+        seen = torch.cat([seen, others], dim=2)
+    blind = None
+    if knobs.empty_rows == "uniform":
+        seeing = seen.any(dim=2)
+        blind = None if bool(seeing.all()) else ~seeing[:, None, None, :, None]
+    unfilled = 0
+    if cached and knobs.unfilled == "seen in all" and not local:
+        unfilled = max(0, chunk.total - total)
+    elif cached and knobs.unfilled != "hidden" and local:
+        unfilled = max(0, spec.window_span - total)
+    return View(queries, keys, seen[:, None, None], blind, unfilled, neighbours)
+
+
+_UNSET = -1
+
+
+def _band(
+    spec: Plamo3Spec,
+    knobs: Knobs,
+    kind: str,
+    past: int,
+    columns: int,
+    training: bool,
+    span: int | None = _UNSET,
+) -> Tensor:
+    """bool [T, S]: causal, and within the window of the layer's kind."""
+    local, cached = kind == LOCAL, past > 0
+    if span == _UNSET:
+        span = _span(spec, knobs, kind, past, columns, training)
+    key = torch.arange(past + columns)[None, :]
+    row = torch.arange(columns)[:, None]
+    distance = past + row - key
+    reach = distance
+    if cached and knobs.anchor != "end":
+        from_start = row - (key - (max(0, past - (spec.window_span - 1)) if local else 0))
+        if knobs.anchor == "start":
+            reach = from_start
+        elif columns > 1:
+            reach = distance = from_start
+    match knobs.causal:
+        case "causal":
+            band = reach >= 0
+        case "one ahead":
+            band = reach >= -1
+        case "none":
+            band = torch.ones_like(reach, dtype=torch.bool)
+    if span is not None:
+        band = band & (distance < span)
+    if cached and columns > 1 and knobs.past_seen != "by row":
+        band = band.clone()
+        match knobs.past_seen:
+            case "as first row":
+                band[:, :past] = band[:1, :past]
+            case "as last row":
+                band[:, :past] = band[-1:, :past]
+            case "never":
+                band[:, :past] = False
+    return band
+
+
+def _span(spec: Plamo3Spec, knobs: Knobs, kind: str, past: int, columns: int, training: bool) -> int | None:
+    """Tokens that a query sees, itself included; None without a window."""
+    if kind != LOCAL and not knobs.global_window:
+        return None
+    if knobs.windowless_from is not None and columns >= knobs.windowless_from:
+        return None
+    if training and (knobs.training_skip is None or past + columns <= spec.window_span + knobs.training_skip):
+        return None
+    more = knobs.prefill_window
+    if past:
+        more = knobs.decode_window if columns == 1 else knobs.chunk_window
+    return None if more is None else spec.window_span + more
+
+
+def _held(spec: Plamo3Spec, knobs: Knobs, log: Log, past: int, columns: int) -> Tensor:
+    """bool [S]: does a local layer's cache still hold the key?"""
+    index = torch.arange(past + columns)
+    held = index >= log.lost
+    if knobs.cache_short and past:
+        held = held & (index >= past - (spec.window_span - 1 - knobs.cache_short))
+    if knobs.held_keys == "last span" or (knobs.held_keys == "last span in chunks" and past and columns > 1):
+        held = held & (index >= past + columns - spec.window_span)
+    if knobs.ring_slot != "right":
+        late = past >= spec.window_span and columns == 1
+        for place in range(past, past + columns):
+            log.ring[(place + late) % spec.window_span] = place
+        if columns == 1:
+            held = held & torch.isin(index, torch.tensor(list(log.ring.values())))
+    return held
+
+
+def _own(knobs: Knobs, kind: str, segments: Tensor, past: int, training: bool) -> Tensor:
+    """bool [B, T, S]: is the key in the query's segment, and no padding?"""
+    places = {"seen", f"seen in {kind}", *(("seen when cached",) if past else ())}
+    padding_seen = knobs.padding in places or (training and not knobs.training_padding)
+    places = {"ignored", f"ignored in {kind}", *(("ignored when cached",) if past else ())}
+    ignored = knobs.segments in places or (training and not knobs.training_segments)
+    if knobs.rows == "first row's mask":
+        segments = segments[:1].expand(len(segments), -1)
+    padding = (segments < 0)[:, None, :]
+    if ignored:
+        segments = segments.clamp(max=0)
+    own = segments[:, past:, None] == segments[:, None, :]
+    return own | padding if padding_seen else own & ~padding
