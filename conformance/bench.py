@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.backends.registry import DEFAULT_BACKENDS, Backend, backend_named, known_backends
+from conformance.bundles import write_bundle
 from conformance.case import Case, case_directory, known_cases
 from conformance.cells import Cell, CellResult, judge
 from conformance.checkpoints.release_code import ReleasedCode, dress, parse_sources, resolve
@@ -20,6 +22,7 @@ from conformance.errors import BadInput
 from conformance.families import FAMILIES, family_of
 from conformance.report.record import record_of
 from conformance.runs import Session
+from conformance.shrink import Budget, shrink
 from conformance.workers.host import Bounds, Hello, WorkerError
 
 __all__ = ["Bench", "Options", "read_options"]
@@ -35,6 +38,7 @@ class Options:
     examples: int = 2
     checkpoint: Path | None = None
     release_code: dict[str, str] = field(default_factory=dict)
+    shrink: int = 40
     bounds: Bounds = Bounds()
 
 
@@ -62,6 +66,7 @@ def read_options(given: Any) -> Options:
         examples=given.examples,
         checkpoint=Path(given.checkpoint) if given.checkpoint else None,
         release_code=parse_sources(given.release_code, os.environ, of_families),
+        shrink=given.shrink,
         bounds=Bounds(run_seconds=given.timeout_run, memory_bytes=int(given.memory * 2**30)),
     )
 
@@ -83,7 +88,9 @@ class Bench:
 
     def __init__(self, options: Options, directory: Path) -> None:
         self.options = options
+        self.directory = directory
         self.session = Session(directory, options.bounds)
+        self._budgets: dict[str, Budget] = {}
         self.checkpoints = cache_directory() / "checkpoints"
         self.brought = open_checkpoint(options.checkpoint) if options.checkpoint else None
         self.code: dict[str, ReleasedCode] = {}
@@ -130,7 +137,28 @@ class Bench:
                 checkpoints=self.checkpoints,
                 brought=self.brought,
             )
-        return record_of(cell, result, nodeid)
+        bundle = self._bundle(cell, result, hello) if result.findings else None
+        return record_of(cell, result, nodeid, bundle)
+
+    def _bundle(self, cell: Cell, result: CellResult, hello: Hello | WorkerError) -> str:
+        """Make the first finding smaller and write it down; the bundle's path."""
+        assert isinstance(hello, Hello)
+        name = cell.backend.name
+        budget = self._budgets.setdefault(name, Budget(self.options.shrink))
+        finding = shrink(self.session, cell, result.findings[0], hello, self.checkpoints, budget)
+        result.findings[0] = finding
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", f"{cell.case.id}-{cell.label}")
+        path = write_bundle(
+            self.directory / "bundles" / slug,
+            case=cell.case.id,
+            backend=name,
+            checkpoint=finding.checkpoint,
+            claim=finding.claim,
+            outcome=finding.outcome,
+            session=self.session,
+            provenance=self.provenance()[name],
+        )
+        return os.path.relpath(path)
 
     def start(self) -> None:
         """Start every worker, side by side."""

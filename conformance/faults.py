@@ -24,12 +24,19 @@ __all__ = [
     "CACHED",
     "CHUNKED",
     "CROP",
+    "CROP_INSIDE",
+    "CROP_PAST_END",
+    "CROP_TO_ZERO",
+    "Condition",
     "DECODE",
     "FLOAT32",
-    "LEFT_PADDED",
+    "Fault",
+    "FaultModule",
+    "MASKED",
     "NOTHING",
     "NOT_FINITE",
     "PADDED",
+    "PADDING_AHEAD",
     "POSITIONS",
     "REORDER",
     "RESET",
@@ -39,12 +46,10 @@ __all__ = [
     "SMALL",
     "TRAINING",
     "VALUES",
-    "Condition",
-    "Fault",
-    "FaultModule",
     "by_kind",
     "clash",
     "combine",
+    "crops",
     "faults_of",
     "find",
 ]
@@ -180,12 +185,31 @@ def by_kind(bank: Iterable[Fault]) -> dict[str, tuple[Fault, ...]]:
     return groups
 
 
+def crops(feed: Feed) -> list[tuple[int, int]]:
+    """(asked length, tokens held) of every cut of a cache that holds something and is fed more later."""
+    found: list[tuple[int, int]] = []
+    held = 0
+    for place, step in enumerate(feed.steps):
+        match step:
+            case Forward(columns):
+                held += columns
+            case Reset():
+                held = 0
+            case Crop(length):
+                if held and any(isinstance(later, Forward) for later in feed.steps[place:]):
+                    found.append((length, held))
+                held = min(held, length)
+    return found
+
+
 def _on_top(feed: Feed, several: bool | None) -> bool:
     """Is there a forward step on top of a non-empty cache: of one column, of several, or of any?"""
-    return any(phase.context[0] and several in (None, phase.columns > 1) for phase in feed.phases())
+    return any(
+        phase.context[0] and several in (None, phase.columns > 1) for phase in feed.phases()
+    )
 
 
-def _operated(feed: Feed, kind: type[Crop] | type[Reorder] | type[Reset]) -> bool:
+def _operated(feed: Feed, kind: type[Reorder] | type[Reset]) -> bool:
     """Is there such a cache operation, with a forward step before and after it?"""
     steps = feed.steps
     return any(
@@ -196,27 +220,56 @@ def _operated(feed: Feed, kind: type[Crop] | type[Reorder] | type[Reset]) -> boo
     )
 
 
-DECODE = Condition("decode", "one token at a time on top of a cache", lambda _, feed: _on_top(feed, False))
-CHUNKED = Condition(
-    "chunked", "several tokens at a time on top of a cache", lambda _, feed: _on_top(feed, True)
-)
-CACHED = Condition("cached", "anything on top of a cache", lambda _, feed: _on_top(feed, None))
-CROP = Condition("crop", "a cut of the cache, then more tokens", lambda _, feed: _operated(feed, Crop))
-RESET = Condition("reset", "an emptied cache, then more tokens", lambda _, feed: _operated(feed, Reset))
-REORDER = Condition(
-    "reorder", "cache rows exchanged, then more tokens", lambda _, feed: _operated(feed, Reorder)
-)
-TRAINING = Condition("training", "training mode", lambda _, feed: feed.mode != "evaluation")
-BATCH = Condition("batch", "several rows", lambda _, feed: feed.batch > 1)
-PADDED = Condition("padded", "rows with padding", lambda _, feed: feed.padding is not None and _unequal(feed))
-LEFT_PADDED = Condition(
-    "left-padded", "rows padded on the left", lambda _, feed: feed.padding == "left" and _unequal(feed)
-)
-POSITIONS = Condition("positions", "given position ids", lambda _, feed: feed.positions is not None)
-SEGMENTS = Condition("segments", "packed rows", lambda _, feed: feed.segments is not None)
-BFLOAT16 = Condition("bfloat16", "a BF16 run", lambda _, feed: feed.dtype == "bfloat16")
-FLOAT32 = Condition("float32", "a run in FP32 or wider", lambda _, feed: feed.dtype != "bfloat16")
+def _padded(feed: Feed) -> bool:
+    return feed.padding is not None and any(len(columns) < feed.width for columns in feed.real)
 
 
-def _unequal(feed: Feed) -> bool:
-    return any(len(cells) < feed.width for cells in feed.real)
+def _padding_ahead(feed: Feed) -> bool:
+    """Does a real token come after padding of its row?"""
+    if not _padded(feed):
+        return False
+    for phase in feed.phases():
+        new = range(phase.start, phase.start + phase.columns)
+        for row, context in enumerate(phase.context):
+            cells = [*context, *((row, column) for column in new)]
+            real = [column in feed.real[source] for source, column in cells]
+            if False in real and True in real[real.index(False) :]:
+                return True
+    return False
+
+
+def _bfloat16(feed: Feed) -> bool:
+    return feed.dtype == "bfloat16"
+
+
+def _condition(name: str, words: str, holds: Callable[[Feed], bool]) -> Condition:
+    """A condition on the feed alone."""
+    return Condition(name, words, lambda _, feed: holds(feed))
+
+
+DECODE = _condition("decode", "one token at a time on top of a cache", lambda feed: _on_top(feed, False))
+CHUNKED = _condition("chunked", "several tokens at a time on top of a cache", lambda feed: _on_top(feed, True))
+CACHED = _condition("cached", "anything on top of a cache", lambda feed: _on_top(feed, None))
+CROP = _condition(
+    "crop", "a cache cut back, then more tokens", lambda feed: any(n < held for n, held in crops(feed))
+)
+CROP_INSIDE = _condition(
+    "crop", "a cache cut back, but not to 0", lambda feed: any(0 < n < held for n, held in crops(feed))
+)
+CROP_TO_ZERO = _condition("crop to 0", "a cache cut back to 0", lambda feed: any(n == 0 for n, _ in crops(feed)))
+CROP_PAST_END = _condition(
+    "crop past the end", "a cut beyond what a cache holds", lambda feed: any(n > held for n, held in crops(feed))
+)
+RESET = _condition("reset", "an emptied cache, then more tokens", lambda feed: _operated(feed, Reset))
+REORDER = _condition("reorder", "cache rows moved, then more tokens", lambda feed: _operated(feed, Reorder))
+TRAINING = _condition("training", "training mode", lambda feed: feed.mode != "evaluation")
+BATCH = _condition("batch", "several rows", lambda feed: feed.batch > 1)
+PADDED = _condition("padded", "padded rows", _padded)
+PADDING_AHEAD = _condition("padding ahead", "padding before a row's tokens", _padding_ahead)
+POSITIONS = _condition("positions", "given position ids", lambda feed: feed.positions is not None)
+SEGMENTS = _condition("segments", "packed rows", lambda feed: feed.segments is not None)
+MASKED = _condition(
+    "padded or segments", "padded or packed rows", lambda feed: _padded(feed) or feed.segments is not None
+)
+BFLOAT16 = _condition("bfloat16", "a BF16 run", _bfloat16)
+FLOAT32 = _condition("float32", "a run in FP32 or wider", lambda feed: not _bfloat16(feed))

@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="R=WHERE",
         help="run released code: R=DIR or R=hub",
     )
+    add("--shrink", type=int, default=40, metavar="N", help="models to try for smaller failures (default 40)")
     add("--json", dest="conformance_json", metavar="FILE", help="write the report as JSON")
     add(
         "--timeout-run",

@@ -9,6 +9,7 @@ import typer
 from conformance.cli.check import check
 from conformance.cli.env import environments
 from conformance.cli.listing import listing
+from conformance.cli.replay import replay_bundle
 from conformance.errors import BadInput
 
 __all__ = ["app", "main"]
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command("list")(listing)
 app.command("check")(check)
+app.command("replay")(replay_bundle)
 app.add_typer(environments, name="env")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from conformance.cells import Cell, CellResult, Finding
 from conformance.compare.verdict import Verdict
 
-__all__ = ["record_of"]
+__all__ = ["record_of", "verdict_data", "verdict_words"]
 
 
-def record_of(cell: Cell, result: CellResult, nodeid: str) -> dict[str, Any]:
+def record_of(cell: Cell, result: CellResult, nodeid: str, bundle: str | None = None) -> dict[str, Any]:
     """The record of one cell, as it stands in the JSON report (docs/report.md)."""
     return {
         "case": cell.case.id,
@@ -30,7 +30,8 @@ def record_of(cell: Cell, result: CellResult, nodeid: str) -> dict[str, Any]:
         "known": [{"what": d.what, "evidence": d.evidence, "entry": d.source} for d in result.explained],
         "findings": [_finding(finding) for finding in result.findings],
         "nodeid": nodeid,
-        "lines": _lines(cell, result, nodeid) if result.status in ("fail", "error") else [],
+        "bundle": bundle,
+        "lines": _lines(cell, result, nodeid, bundle) if result.status in ("fail", "error") else [],
     }
 
 
@@ -66,8 +67,20 @@ def verdict_data(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _lines(cell: Cell, result: CellResult, nodeid: str) -> list[str]:
+def verdict_words(verdict: Verdict) -> str:
+    """A verdict in a line: what is wrong with the run, or its grade and figures."""
+    if verdict.problem:
+        return f"{verdict.grade.value}: {verdict.problem}"
+    return (
+        f"{verdict.grade.value}, error / noise {verdict.ratio:.3g}, max abs {verdict.max_abs:.3g}, "
+        f"{verdict.bad} of {verdict.compared} positions"
+    )
+
+
+def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None) -> list[str]:
     again = f"again: pytest '{nodeid}' --backend '{cell.backend.name}' --release {cell.release}"
+    if bundle is not None:
+        again = f"again: conformance replay {bundle}"
     if not result.findings:
         return [
             f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: {result.reason}",
@@ -75,10 +88,6 @@ def _lines(cell: Cell, result: CellResult, nodeid: str) -> list[str]:
         ]
     finding = result.findings[0]
     verdict = finding.outcome.verdict
-    how = verdict.problem or (
-        f"{verdict.grade.value}, error / noise {verdict.ratio:.3g}, max abs {verdict.max_abs:.3g}, "
-        f"{verdict.bad} of {verdict.compared} positions"
-    )
     where = f"{finding.outcome.text}; {finding.trial.describe()}"
     if verdict.first_bad is not None:
         beyond = verdict.first_bad.position - finding.trial.spec.window_size
@@ -86,7 +95,7 @@ def _lines(cell: Cell, result: CellResult, nodeid: str) -> list[str]:
         where = f"first bad at {verdict.first_bad} ({edge}): {where}"
     return [
         f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: "
-        f"{finding.outcome.label}: {how} ({result.reason})",
+        f"{finding.outcome.label}: {verdict_words(verdict)} ({result.reason})",
         f"where: {where}",
         again,
     ]

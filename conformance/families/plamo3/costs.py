@@ -42,9 +42,7 @@ def tokens_read(spec: Plamo3Spec, context: int) -> int:
 
     Local layers read W of them at most, of either release: 4k's one more is not counted.
     """
-    return sum(
-        context if kind == GLOBAL else min(context, spec.window_size) for kind in spec.layer_kinds
-    )
+    return sum(context if kind == GLOBAL else min(context, spec.window_size) for kind in spec.layer_kinds)
 
 
 def decode_flops(spec: Plamo3Spec, context: int, batch: int = 1) -> int:

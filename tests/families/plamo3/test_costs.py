@@ -49,7 +49,8 @@ def test_every_cell_of_the_table_of_sizes_follows_from_the_formulas(size: str) -
 
 
 @pytest.mark.parametrize(
-    ("context", "evicted", "whole"), [(4096, 576, 1), (32768, 1472, 8), (131072, 4544, 32), (262144, 8640, 64)]
+    ("context", "evicted", "whole"),
+    [(4096, 576, 1), (32768, 1472, 8), (131072, 4544, 32), (262144, 8640, 64)],
 )
 def test_the_cache_of_31b_grows_by_its_global_layers_alone(context: int, evicted: int, whole: int) -> None:
     assert costs.cache_bytes(SPEC_31B, context) == evicted * MIB

@@ -82,11 +82,12 @@ class Memory:
 
     def reset(self) -> None:
         """Empty the cache."""
+        if self.knobs.reset == "ignored":
+            return
         for kind, log in self.logs.items():
             if kind == GLOBAL or self.knobs.reset != "keeps local":
                 log.keep(0, 0)
-        if self.knobs.reset != "keeps count":
-            self._cut_count(0)
+        self._cut_count(0)
 
     def crop(self, length: int) -> None:
         """Cut the cache back to its first `length` tokens; a longer length changes nothing."""

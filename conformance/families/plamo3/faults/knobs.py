@@ -98,7 +98,7 @@ class Knobs:
     crop_error: int = 0  # tokens kept beyond the asked length
     crop_to_zero: Literal["empties", "ignored"] = "empties"
     crop_past_end: Literal["kept", "counted", "emptied"] = "kept"
-    reset: Literal["empties", "keeps local", "keeps count"] = "empties"
+    reset: Literal["empties", "ignored", "keeps local"] = "empties"
     reorder: Literal["all", "none", "local only", "global only", "keys only"] = "all"
     reorder_mask: Literal["moves", "stays"] = "moves"
     cache_dtype: Literal["run", "bfloat16", "float16", "float8"] = "run"
@@ -128,7 +128,7 @@ class Knobs:
     training_segments: bool = True
 
     # Embedding and head (§3, §4)
-    embedding_scale: Literal["none", "sqrt", "rounded sqrt"] = "none"
+    embedding_scale: Literal["none", "sqrt"] = "none"
     head: Literal["configured", "embedding", "unset"] = "configured"
     head_rows: Literal["vocabulary", "all", "last"] = "vocabulary"  # of a head with padding rows
     logit_cap: float | None = None

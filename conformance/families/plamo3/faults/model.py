@@ -81,9 +81,8 @@ def _forward(network: Network, memory: Memory, chunk: Chunk) -> Tensor:
         key_angles = rotation(spec, knobs, kind, view.key_positions, dtype, keys=True)
         steps[kind] = Step(memory.logs[kind], view, query_angles, key_angles)
     x = network.embedding[chunk.tokens]  # [B, T, D]
-    if knobs.embedding_scale != "none":
-        factor = torch.tensor(math.sqrt(spec.hidden_size), dtype=torch.float64)
-        x = x * (factor.to(torch.bfloat16) if knobs.embedding_scale == "rounded sqrt" else factor).item()
+    if knobs.embedding_scale == "sqrt":
+        x = x * math.sqrt(spec.hidden_size)
     if knobs.residual_width == "wide":
         x = x.to(wide(dtype))
     for layer, (kind, block) in enumerate(zip(network.kinds, network.blocks, strict=True)):

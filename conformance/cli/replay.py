@@ -1,0 +1,60 @@
+"""`conformance replay`: a bundle again, on its backend or another. Exit 0 the law holds, 1 it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from conformance.backends.registry import backend_named
+from conformance.bundles import read_bundle, replay
+from conformance.compare.verdict import Grade
+from conformance.environments import cache_directory
+from conformance.errors import Unsupported
+from conformance.report.record import verdict_data, verdict_words
+from conformance.runs import Session
+
+__all__ = ["replay_bundle"]
+
+
+def replay_bundle(
+    bundle: Annotated[Path, typer.Argument(help="The bundle's directory.")],
+    backend: Annotated[str | None, typer.Option(help="Another backend than the one it failed on.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Judge a failing example again: same model, same feed, no hypothesis."""
+    stored = read_bundle(bundle)
+    chosen = backend_named(backend or stored.backend)
+    session = Session()
+    try:
+        session.add(chosen)
+        outcome = replay(stored, session, chosen.name, cache_directory() / "checkpoints")
+    except Unsupported as reason:
+        raise typer.Exit(_unjudged(f"{chosen.name} could not be judged: it {reason}")) from None
+    finally:
+        session.close()
+    if as_json:
+        print(
+            json.dumps(
+                {"holds": outcome.holds, "text": outcome.text, **verdict_data(outcome.verdict)}, indent=1
+            )
+        )
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        console.print(f"case: {stored.case}: {stored.claim.label}", markup=False)
+        console.print(f"model: {stored.spec.describe()}, seed {stored.seed}", markup=False)
+        console.print(
+            f"recorded on {stored.backend}: {stored.found['grade']}, error / noise {stored.found['ratio']:.3g}"
+        )
+        console.print(f"now on {chosen.name}: {verdict_words(outcome.verdict)}: {outcome.text}", markup=False)
+    if outcome.verdict.grade is Grade.ERROR:
+        raise typer.Exit(2)
+    raise typer.Exit(0 if outcome.holds else 1)
+
+
+def _unjudged(sentence: str) -> int:
+    Console(stderr=True, highlight=False).print(sentence, markup=False)
+    return 2
