@@ -17,7 +17,7 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS
 
 def _install(session: nox.Session, *requirements: str) -> None:
     pinned = [argument for file in (HOST, *requirements) for argument in ("-r", file)]
-    session.install("--no-deps", *pinned)
+    session.install(*pinned)
     session.install("--no-deps", "--editable", ".")
 
 

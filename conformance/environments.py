@@ -42,12 +42,14 @@ class Environment:
 
     Attributes:
         name: for people.
-        requirements: a file that pins every package; installed without resolving, so that what runs is
-            what is written, also where a wheel asks for packages that it does not need here.
+        requirements: a file that pins every package.
+        resolve: let pip check the pins against what packages ask for. Off where a wheel asks for
+            packages that do not fit and that its text path does not need.
     """
 
     name: str
     requirements: Path
+    resolve: bool = True
 
     @property
     def identity(self) -> str:
@@ -106,7 +108,7 @@ class Environment:
             started = time.monotonic()
             say(f"{self.name}: installing {self.requirements.name}")
             venv.create(self.path, with_pip=True)
-            self._pip("install", "--no-deps", "-r", str(self.requirements))
+            self._pip("install", *([] if self.resolve else ["--no-deps"]), "-r", str(self.requirements))
             seconds = time.monotonic() - started
             (self.path / _READY).write_text(
                 json.dumps({"requirements": self.requirements.name, "seconds": seconds})
@@ -127,6 +129,6 @@ ENVIRONMENTS = {
     for environment in (
         Environment("transformers-5", _BACKENDS / "transformers" / "requirements-5.txt"),
         Environment("transformers-4", _BACKENDS / "transformers" / "requirements-4.txt"),
-        Environment("vllm", _BACKENDS / "vllm" / "requirements.txt"),
+        Environment("vllm", _BACKENDS / "vllm" / "requirements.txt", resolve=False),
     )
 }

@@ -204,9 +204,7 @@ def crops(feed: Feed) -> list[tuple[int, int]]:
 
 def _on_top(feed: Feed, several: bool | None) -> bool:
     """Is there a forward step on top of a non-empty cache: of one column, of several, or of any?"""
-    return any(
-        phase.context[0] and several in (None, phase.columns > 1) for phase in feed.phases()
-    )
+    return any(phase.context[0] and several in (None, phase.columns > 1) for phase in feed.phases())
 
 
 def _operated(feed: Feed, kind: type[Reorder] | type[Reset]) -> bool:
@@ -248,7 +246,9 @@ def _condition(name: str, words: str, holds: Callable[[Feed], bool]) -> Conditio
 
 
 DECODE = _condition("decode", "one token at a time on top of a cache", lambda feed: _on_top(feed, False))
-CHUNKED = _condition("chunked", "several tokens at a time on top of a cache", lambda feed: _on_top(feed, True))
+CHUNKED = _condition(
+    "chunked", "several tokens at a time on top of a cache", lambda feed: _on_top(feed, True)
+)
 CACHED = _condition("cached", "anything on top of a cache", lambda feed: _on_top(feed, None))
 CROP = _condition(
     "crop", "a cache cut back, then more tokens", lambda feed: any(n < held for n, held in crops(feed))
@@ -256,9 +256,13 @@ CROP = _condition(
 CROP_INSIDE = _condition(
     "crop", "a cache cut back, but not to 0", lambda feed: any(0 < n < held for n, held in crops(feed))
 )
-CROP_TO_ZERO = _condition("crop to 0", "a cache cut back to 0", lambda feed: any(n == 0 for n, _ in crops(feed)))
+CROP_TO_ZERO = _condition(
+    "crop to 0", "a cache cut back to 0", lambda feed: any(n == 0 for n, _ in crops(feed))
+)
 CROP_PAST_END = _condition(
-    "crop past the end", "a cut beyond what a cache holds", lambda feed: any(n > held for n, held in crops(feed))
+    "crop past the end",
+    "a cut beyond what a cache holds",
+    lambda feed: any(n > held for n, held in crops(feed)),
 )
 RESET = _condition("reset", "an emptied cache, then more tokens", lambda feed: _operated(feed, Reset))
 REORDER = _condition("reorder", "cache rows moved, then more tokens", lambda feed: _operated(feed, Reorder))

@@ -54,7 +54,7 @@ def specs(
     head_dim = size("head_dim", _HEAD_DIMS)
     heads = kv_heads * groups
     hidden = size("hidden_size", tuple(n for n in _HIDDEN if n != heads * head_dim))
-    inner = size("intermediate_size", tuple(n for n in _INNER if n not in (hidden, 2 * hidden)))
+    inner = size("intermediate_size", tuple(n for n in _INNER if not {n, 2 * n} & {hidden, 2 * hidden}))
     if layers == "mixed":
         pattern = draw(st.integers(2, 4), label="sliding_window_pattern")
         depth = draw(st.integers(pattern, pattern + 3), label="num_hidden_layers")
