@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from hypothesis.strategies import SearchStrategy
+
 from conformance.case import Trial, case
 from conformance.claims import Claim, Plan, Span, Still, WindowSpan, Witness
-from conformance.families.base import GLOBAL
+from conformance.families.base import GLOBAL, Spec
 from conformance.feeds import Feed
 from conformance.strategies import feeds
 
@@ -29,54 +31,85 @@ def _span(trial: Trial, feed: Feed) -> int:
     return feed.width if trial.spec.layer_kinds == (GLOBAL,) else trial.spec.window_span
 
 
-def _plan(trial: Trial) -> Plan:
-    window = trial.spec.window_size
-    whole = trial.drawn
+def _reach(trial: Trial) -> int:
     # Beyond a local layer's span nothing can be seen; a global layer sees everything.
-    reach = whole.width if trial.spec.layer_kinds == (GLOBAL,) else window + 4
-    claims: list[Claim] = [
-        _probe(
-            f"prefill, T = W{extra:+d}" if extra else "prefill, T = W",
-            whole.first(window + extra),
-            trial,
-            reach,
-        )
-        for extra in (-1, 0, 1, 2)
-    ]
-    claims += [
-        _probe("prefill, T = 2W+3", whole, trial, reach),
-        _probe("decode from 1", whole.token_by_token(), trial, reach),
-        _probe("decode from W+1", whole.token_by_token(window + 1), trial, reach),
-    ]
+    return trial.drawn.width if trial.spec.layer_kinds == (GLOBAL,) else trial.spec.window_size + 4
+
+
+def _plan(trial: Trial, *claims: Claim) -> Plan:
     return Plan(
-        claims=tuple(claims),
+        claims=claims,
         witnesses=(
             Witness("one layer was probed", trial.spec.num_hidden_layers == 1),
-            Witness("tokens beyond the window were changed", whole.width > window + 2),
+            Witness("tokens beyond the window were changed", trial.drawn.width > trial.spec.window_size + 2),
         ),
     )
 
 
+def _prefill(trial: Trial) -> Plan:
+    feeds = {"T = W-1": -1, "T = W": 0, "T = W+1": 1, "T = W+2": 2, "T = 2W+3": trial.spec.window_size + 3}
+    window = trial.spec.window_size
+    return _plan(
+        trial,
+        *(
+            _probe(name, trial.drawn.first(window + extra), trial, _reach(trial))
+            for name, extra in feeds.items()
+        ),
+    )
+
+
+def _decode(trial: Trial) -> Plan:
+    starts = {"from 1": 1, "from W+1": trial.spec.window_size + 1}
+    return _plan(
+        trial,
+        *(_probe(name, trial.drawn.token_by_token(n), trial, _reach(trial)) for name, n in starts.items()),
+    )
+
+
+def _rows(spec: Spec) -> SearchStrategy[Feed]:
+    return feeds(spec, min_width=2 * spec.window_size + 3, max_width=2 * spec.window_size + 3)
+
+
 @case(
-    "window/local-span",
-    law="a local layer's query sees its release's span of tokens, in prefill and in decode",
-    needs={"decode"},
-    draws=lambda spec: feeds(spec, min_width=2 * spec.window_size + 3, max_width=2 * spec.window_size + 3),
+    "window/local-prefill",
+    law="in prefill, a local layer's query sees its release's span of tokens",
+    draws=_rows,
     specs={"layers": "local"},
 )
-def local_span(trial: Trial) -> Plan:
-    return _plan(trial)
+def local_prefill(trial: Trial) -> Plan:
+    return _prefill(trial)
 
 
 @case(
-    "window/global-span",
-    law="a global layer's query sees every earlier token, in prefill and in decode",
+    "window/local-decode",
+    law="in decode, a local layer's query sees its release's span of tokens",
     needs={"decode"},
-    draws=lambda spec: feeds(spec, min_width=2 * spec.window_size + 3, max_width=2 * spec.window_size + 3),
+    draws=_rows,
+    specs={"layers": "local"},
+)
+def local_decode(trial: Trial) -> Plan:
+    return _decode(trial)
+
+
+@case(
+    "window/global-prefill",
+    law="in prefill, a global layer's query sees every earlier token",
+    draws=_rows,
     specs={"layers": "global"},
 )
-def global_span(trial: Trial) -> Plan:
-    return _plan(trial)
+def global_prefill(trial: Trial) -> Plan:
+    return _prefill(trial)
+
+
+@case(
+    "window/global-decode",
+    law="in decode, a global layer's query sees every earlier token",
+    needs={"decode"},
+    draws=_rows,
+    specs={"layers": "global"},
+)
+def global_decode(trial: Trial) -> Plan:
+    return _decode(trial)
 
 
 @case(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -89,6 +90,7 @@ class Bench:
     def __init__(self, options: Options, directory: Path) -> None:
         self.options = options
         self.directory = directory
+        self._started = time.perf_counter()
         self.session = Session(directory, options.bounds)
         self._budgets: dict[str, Budget] = {}
         self.checkpoints = cache_directory() / "checkpoints"
@@ -178,6 +180,12 @@ class Bench:
             for backend in self.options.backends
             if backend.name in self._hellos
         }
+
+    def seconds(self) -> dict[str, float]:
+        """Wall time of this process: waiting for engines and the reference, and the harness's own."""
+        total = time.perf_counter() - self._started
+        waits = self.session.waits
+        return {"total": total, **waits, "harness": total - sum(waits.values())}
 
     def close(self) -> None:
         """Stop the workers."""

@@ -178,8 +178,8 @@ def judge_plan(session: Session, backend: str, checkpoint: Checkpoint, plan: Pla
     judged = {feed.key: feed for claim in plan.claims for feed in claim.truths}
     pending = {key: session.run(backend, checkpoint, feed) for key, feed in feeds.items()}
     awaited = {key: session.truth(checkpoint, feed) for key, feed in judged.items()}
-    truths: Truths = {key: future.result() for key, future in awaited.items()}
-    runs: Runs = {key: future.result() for key, future in pending.items()}
+    runs: Runs = {key: session.wait("engine", future) for key, future in pending.items()}
+    truths: Truths = {key: session.wait("reference", future) for key, future in awaited.items()}
     for run in runs.values():
         if run.kind == "unsupported":
             raise Unsupported(run.message)

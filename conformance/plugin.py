@@ -90,6 +90,7 @@ class _Cells:
         self.config = config
         self.records: list[dict[str, Any]] = []
         self.provenance: dict[str, Any] = {}
+        self.seconds: dict[str, float] = {}
 
     @property
     def bench(self) -> Bench:
@@ -138,6 +139,7 @@ class _Cells:
         if bench is None:
             return
         self.provenance.update(bench.provenance())
+        self.seconds = bench.seconds()
         bench.close()
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput["conformance"] = self.provenance
@@ -157,8 +159,9 @@ class _Cells:
                 "arguments": list(self.config.invocation_params.args),
             }
             path = Path(self.config.option.conformance_json)
-            write_document(path, document(self.records, self.provenance, settings))
-            terminalreporter.write_line(f"report: {path}")
+            write_document(path, document(self.records, self.provenance, settings, self.seconds))
+            if terminalreporter.verbosity >= 0:
+                terminalreporter.write_line(f"report: {path}")
 
 
 class CellFailed(Exception):

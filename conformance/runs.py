@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,6 +22,8 @@ from conformance.feeds import Feed
 from conformance.workers.host import Bounds, Hello, Worker, WorkerError
 
 __all__ = ["Run", "Session", "Spending"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Session:
         self._truths: dict[tuple[str, str], Future[Truth]] = {}
         self._files = 0
         self.reference = "reference"
+        self.waits = {"engine start": 0.0, "engine": 0.0, "reference": 0.0}
 
     def add(self, backend: Backend, dress: Callable[[Checkpoint], Checkpoint] | None = None) -> None:
         """Make a backend known; its worker starts with the first call.
@@ -107,7 +111,15 @@ class Session:
             WorkerError: its worker cannot be started.
         """
         desk = self._desk(name)
-        return desk.thread.submit(self._hello, desk).result()
+        return self.wait("engine start", desk.thread.submit(self._hello, desk))
+
+    def wait(self, what: str, pending: Future[T]) -> T:
+        """The result of a future; the waiting is noted, so that what remains is the harness's own time."""
+        started = time.perf_counter()
+        try:
+            return pending.result()
+        finally:
+            self.waits[what] += time.perf_counter() - started
 
     def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
         """Ask for a run; equal questions share one answer."""

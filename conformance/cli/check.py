@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -46,7 +45,11 @@ def check(
             "--json",
             str(report),
         ]
-        arguments += ["-q", "--no-header", "-p", "no:cacheprovider", "--rootdir", str(Path.cwd()), "-rN"]
+        # A configuration of its own: the user's pytest settings are about the user's tests.
+        settings = Path(scratch) / "pytest.ini"
+        settings.write_text("[pytest]\n")
+        arguments += ["-q", "--no-header", "-p", "no:cacheprovider", "-rN"]
+        arguments += ["-c", str(settings), "--rootdir", str(Path.cwd())]
         for option, values in (
             ("--release", release),
             ("--family", family),
@@ -73,10 +76,9 @@ def check(
 
 
 def _run(arguments: list[str], *, quiet: bool) -> int:
-    if not quiet:
-        return int(pytest.main(arguments))
-    with contextlib.redirect_stdout(io.StringIO()):
-        return int(pytest.main(arguments))
+    """Run pytest in a process of its own, which has loaded nothing yet."""
+    command = [sys.executable, "-m", "pytest", *arguments]
+    return subprocess.run(command, stdout=subprocess.DEVNULL if quiet else None, check=False).returncode
 
 
 def _sentence(backend: str, cells: list[dict[str, Any]]) -> tuple[int, str]:

@@ -46,9 +46,8 @@ def replay_bundle(
         console = Console(highlight=False, soft_wrap=True)
         console.print(f"case: {stored.case}: {stored.claim.label}", markup=False)
         console.print(f"model: {stored.spec.describe()}, seed {stored.seed}", markup=False)
-        console.print(
-            f"recorded on {stored.backend}: {stored.found['grade']}, error / noise {stored.found['ratio']:.3g}"
-        )
+        found = stored.found
+        console.print(f"recorded on {stored.backend}: {found['grade']}, error / noise {found['ratio']:.3g}")
         console.print(f"now on {chosen.name}: {verdict_words(outcome.verdict)}: {outcome.text}", markup=False)
     if outcome.verdict.grade is Grade.ERROR:
         raise typer.Exit(2)

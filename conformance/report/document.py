@@ -20,7 +20,10 @@ SCHEMA_VERSION = 1
 
 
 def document(
-    records: Sequence[dict[str, Any]], provenance: Mapping[str, Any], settings: Mapping[str, Any]
+    records: Sequence[dict[str, Any]],
+    provenance: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    seconds: Mapping[str, float],
 ) -> dict[str, Any]:
     """The report as one JSON object, valid by report.schema.json."""
     report = {
@@ -29,6 +32,7 @@ def document(
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "settings": dict(settings),
+        "seconds": dict(seconds),
         "backends": dict(provenance),
         "cells": [dict(record) for record in records],
     }

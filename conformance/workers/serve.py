@@ -120,12 +120,20 @@ def serve(adapter_path: str, options: Mapping[str, Any], requests: TextIO, respo
         except Exception as error:  # the border: whatever an engine raises becomes an answer
             text = traceback.format_exc()
             sys.stderr.write(text)
-            message = f"{type(error).__name__}: {error}".strip().splitlines()
-            answer["error"] = {"kind": "failed", "message": message[0][:500], "traceback": text}
+            answer["error"] = {"kind": "failed", "message": _sentence(error), "traceback": text}
         responses.write(json.dumps(answer) + "\n")
         responses.flush()
         if request["method"] == "bye":
             return
+
+
+def _sentence(error: Exception) -> str:
+    """An exception's first line; where it says nothing, the place it came from."""
+    message = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+    if str(error):
+        return message
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{message} {Path(place.filename).name} line {place.lineno}: {place.line}"
 
 
 def _load(adapter_path: str, options: Mapping[str, Any]) -> Adapter:

@@ -108,12 +108,24 @@ def run(behaviour: str, params: dict[str, Any]) -> None:
             eaten = b"x" * (300 * 2**20)
             time.sleep(60)
             complain(str(len(eaten)))
+        case "says where":
+            complain(params["logits"])
+        case _:
+            write_logits(behaviour, params["logits"])
+
+
+def write_logits(behaviour: str, file: str) -> None:
+    """Most behaviours write nothing: the host does not look for the file, sessions do."""
+    match behaviour:
+        case "writes and dies":
+            write(file, "logits", "F32", 4)
+            os._exit(4)
         case "writes garbage":
-            Path(params["logits"]).write_bytes(b"not a safetensors file")
+            Path(file).write_bytes(b"not a safetensors file")
         case "writes another tensor":
-            write(params["logits"], "scores", "F32", 4)
+            write(file, "scores", "F32", 4)
         case "writes BF16":
-            write(params["logits"], "logits", "BF16", 2)
+            write(file, "logits", "BF16", 2)
 
 
 def write(file: str, name: str, dtype: str, size: int) -> None:

@@ -33,6 +33,8 @@ __all__ = ["VllmAdapter"]
 _ENVIRONMENT: Mapping[str, str] = {
     # The engine steps in this process, where its scheduler can be told the chunks.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # The newer runner has another interface for logits processors, and none of it on CPUs.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
     # Nothing is fetched, nothing is reported, nobody is looked for on the network.
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -75,14 +77,18 @@ class VllmAdapter(Adapter):
     releases: ClassVar[tuple[str, ...]] = ("2604", "4k")
     capabilities: ClassVar[frozenset[str]] = frozenset({"batch", "decode", "chunked", "ragged"})
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
-    limits: ClassVar[Limits] = {}
+    limits: ClassVar[Limits] = {
+        # At the first run: "Unsupported CPU attention configuration: head_dim=16 isa=2 kv_cache_idx=0".
+        # vLLM's list of head sizes lacks 48, but its kernels take it.
+        "head_dim": {"one_of": [32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512]},
+    }
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         self._threads = int(options.get("threads", 1))
         self._most = int(options.get("engines", 4))
         self._engines: OrderedDict[tuple[Path, str], Engine] = OrderedDict()
-        self._described: dict[str, Any] = {}
+        self._described: dict[str, Mapping[str, Any]] = {}
         _set_environment(self._threads)
 
     def prepare(self, checkpoint: Path) -> Prepared:
@@ -105,7 +111,13 @@ class VllmAdapter(Adapter):
             raise Unsupported(
                 f"length = {feed.width}, but vLLM takes at most max_position_embeddings {model.positions}"
             )
-        return self._engine(model, feed).run(plan(feed))
+        engine = self._engine(model, feed)
+        try:
+            return engine.run(plan(feed))
+        except Exception:
+            # Its scheduler may hold half a step; the next feed gets a new engine.
+            self._engines.popitem()[1].close()
+            raise
 
     def release(self, model: Prepared) -> None:
         """Close the checkpoint's engines."""
@@ -123,12 +135,12 @@ class VllmAdapter(Adapter):
         return found
 
     def numerics(self) -> Mapping[str, Any]:
-        """Threads and matmul precision; attention backend, KV cache and model runner once an engine ran."""
+        """Threads and matmul precision, and what each dtype's engine said of itself, once there was one."""
         return {
             "threads": self._threads,
             "float32 matmul": os.environ["VLLM_FLOAT32_MATMUL_PRECISION"],
             "logits": "raw logits in float32, cast from the run's dtype by vLLM",
-            **self._described,
+            "engines": dict(self._described),
         }
 
     def _engine(self, model: Prepared, feed: Feed) -> Engine:
@@ -145,7 +157,7 @@ class VllmAdapter(Adapter):
             while len(self._engines) >= self._most:
                 self._engines.popitem(last=False)[1].close()
             engine = Engine(model.checkpoint, feed.dtype, capacity)
-            self._described = engine.describe()
+            self._described[feed.dtype] = engine.describe()
         self._engines[key] = engine
         return engine
 

@@ -32,12 +32,12 @@ from conformance.backends.vllm.steps import Plan, Row
 __all__ = ["Capacity", "Engine", "ForcedTokens"]
 
 FORCED = "forced_tokens"
-# The least that the CPU kernels take without falling back to others (they want multiples of 32), so
-# that short rows already span several blocks of the KV cache.
+# The smallest block of the KV cache for which the CPU kernels do not fall back to others: short rows
+# then already span several blocks.
 CPU_BLOCK = 32
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Capacity:
     """What an engine is built for.
 
@@ -50,7 +50,7 @@ class Capacity:
     length: int = 128
 
     def covering(self, rows: int, length: int, positions: int | None = None) -> Capacity:
-        """This capacity, doubled until `rows` rows of `length` tokens fit; no longer than `positions` needs."""
+        """This capacity, doubled until `rows` rows of `length` tokens fit, but cut to `positions` tokens."""
         most, longest = self.rows, self.length
         while most < rows:
             most *= 2
@@ -112,7 +112,7 @@ class Engine:
         self._scheduler: Any = self._engine.engine_core.engine_core.scheduler
         self._scheduled: Mapping[str, int] = {}
         self._record_schedules()
-        self._counter = 0
+        self._runs = 0
 
     def run(self, plan: Plan) -> np.ndarray:
         """float32 logits [B, T, V] of a plan; 0 in the cells outside a row.
@@ -120,29 +120,22 @@ class Engine:
         Raises:
             RuntimeError: the engine did not compute the chunks or decode the tokens that it was told to.
         """
-        names = [f"{self._counter}-{row}" for row in range(len(plan.rows))]
-        self._counter += 1
-        try:
-            # vLLM gives every request a name of its own that starts with ours.
-            inner = [
-                self._engine.add_request(name, *_request(row))
-                for name, row in zip(names, plan.rows, strict=True)
-            ]
-            outputs: dict[str, Any] = {}
-            for step in range(len(plan.steps)):
-                expected = dict(zip(inner, plan.scheduled(step), strict=True))
-                outputs.update(
-                    (output.request_id, output) for output in self._step(plan.steps[step], expected)
-                )
-        except BaseException:
-            self._engine.abort_request(names)
-            raise
+        names = [f"{self._runs}-{row}" for row in range(len(plan.rows))]
+        self._runs += 1
+        # vLLM steps requests under names of its own that begin with ours.
+        inner = [
+            self._engine.add_request(name, *_request(row)) for name, row in zip(names, plan.rows, strict=True)
+        ]
+        outputs: dict[str, Any] = {}
+        for step, columns in enumerate(plan.steps):
+            wanted = {name: n for name, n in zip(inner, plan.scheduled(step), strict=True) if n}
+            if wanted:
+                outputs.update((output.request_id, output) for output in self._step(columns, wanted))
         if self._engine.has_unfinished_requests():
-            self._engine.abort_request(names)
-            raise RuntimeError(f"vLLM did not finish after {len(plan.steps)} steps, but should have")
+            raise RuntimeError(f"vLLM has requests left after {len(plan.steps)} steps, but should have none")
         logits = np.zeros((len(plan.rows), sum(plan.steps), self._vocabulary), np.float32)
         for index, (name, row) in enumerate(zip(names, plan.rows, strict=True)):
-            self._read(outputs[name], row, logits[index, : row.length])
+            _read(outputs[name], row, logits[index, : row.length])
         return logits
 
     def close(self) -> None:
@@ -163,6 +156,7 @@ class Engine:
         kernels = {str(layer.isa) for layer in layers if hasattr(layer, "isa")}
         return {
             "platform": current_platform.device_type,
+            "cpu capability": torch.backends.cpu.get_cpu_capability(),
             "attention": sorted(backends),
             "attention kernels": sorted(kernels),
             "dtype": str(config.model_config.dtype).removeprefix("torch."),
@@ -183,30 +177,33 @@ class Engine:
 
         self._scheduler.schedule = recorded
 
-    def _step(self, columns: int, expected: Mapping[str, int]) -> list[Any]:
-        """One engine step over `columns` columns; `expected` are the tokens of each request."""
-        active = sum(tokens > 0 for tokens in expected.values())
-        # Arguments of vLLM's that are read again at every step. With one request left, vLLM lifts the
-        # cap for each request, so the budget of the step alone must hold it to the chunk.
+    def _step(self, columns: int, wanted: Mapping[str, int]) -> list[Any]:
+        """One engine step over `columns` columns that computes `wanted` tokens of each request."""
+        # Arguments of vLLM's own, read anew at every step. With one request left vLLM ignores the limit
+        # for each request, so the budget of the step must hold it to the chunk.
         self._scheduler.scheduler_config.long_prefill_token_threshold = columns
-        self._scheduler.max_num_scheduled_tokens = columns * active
+        self._scheduler.max_num_scheduled_tokens = columns * len(wanted)
+        self._scheduled = {}
         outputs: list[Any] = self._engine.step()
-        wanted = {name: tokens for name, tokens in expected.items() if tokens}
         if self._scheduled != wanted:
-            raise RuntimeError(f"tokens scheduled in one step = {self._scheduled}, but should be {wanted}")
+            raise RuntimeError(
+                f"tokens of each request in one step = {self._scheduled}, but should be {wanted}"
+            )
         return outputs
 
-    def _read(self, output: Any, row: Row, logits: np.ndarray) -> None:
-        """Copy one request's raw logits into `logits` [row.length, V].
 
-        Prompt position t is entry t + 1 of the prompt's; the last one comes with the first sampled token.
-        """
-        (completion,) = output.outputs
-        if tuple(completion.token_ids[: len(row.forced)]) != row.forced:
-            raise RuntimeError(f"decoded tokens = {completion.token_ids}, but should begin with {row.forced}")
-        first_sampled = len(row.prompt) - 1
-        _scatter(output.prompt_logprobs, 1, logits[:first_sampled])
-        _scatter(completion.logprobs, 0, logits[first_sampled:])
+def _read(output: Any, row: Row, logits: np.ndarray) -> None:
+    """Copy one request's raw logits into `logits` [row.length, V].
+
+    Prompt position t is entry t + 1 of the prompt's; the last one comes with the first sampled token.
+    """
+    (completion,) = output.outputs
+    decoded = tuple(completion.token_ids)
+    if decoded[: len(row.forced)] != row.forced:
+        raise RuntimeError(f"decoded tokens = {decoded}, but should begin with {row.forced}")
+    first_sampled = len(row.prompt) - 1
+    _scatter(output.prompt_logprobs, 1, logits[:first_sampled])
+    _scatter(completion.logprobs, 0, logits[first_sampled:])
 
 
 def _request(row: Row) -> tuple[Any, Any]:
@@ -301,7 +298,7 @@ def _cheap_collections() -> Iterator[None]:
 
 @cache
 def _prepare_process() -> None:
-    """What must happen once in a process, before its first engine."""
+    """Do what must happen once in a process, before its first engine."""
     # vLLM takes torch.set_num_threads away when it starts, and OMP_NUM_THREADS is too late for a torch
     # that somebody has imported before.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -336,10 +333,13 @@ def _short_yarn_tables(length: int) -> Iterator[None]:
     except ImportError:
         yield
         return
-    compute = Yarn._compute_cos_sin_cache
+    compute = getattr(Yarn, "_compute_cos_sin_cache", None)
+    if compute is None:
+        yield
+        return
     rows = -(-length // 64) * 64  # whole vector registers, so that no row is computed by other instructions
 
-    def compute_short(self: Any) -> torch.Tensor:
+    def compute_short(self: Any) -> Any:
         full, factor = self.max_position_embeddings, self.scaling_factor
         frequencies = self._compute_inv_freq(factor)
         self._compute_inv_freq = lambda _: frequencies

@@ -12,16 +12,19 @@ from conformance.limits import allowed
 
 __all__ = ["specs"]
 
-# Sizes that are no perfect squares, not each other's doubles, and not the width of all heads.
+# Sizes that are no perfect squares; where one equals another, its double, or the width of all heads, the
+# strategy leaves it out.
 _HIDDEN = (48, 80, 96, 112)
 _INNER = (56, 72, 88, 136)
 _HEAD_DIMS = (16, 24, 32)
-_VOCABULARY = (97, 120, 131)
+_VOCABULARY = (120, 131, 150)  # untied heads have 128, 144 and 160 rows
 # Original lengths that put both ends of YaRN's ramp inside every head, at frequencies that turn within
 # the first dozen positions.
 _ORIGINAL_LENGTHS = (256, 512, 1024)
 # max_position_embeddings / L0, as in 31B; no scaling factor below, so that one in the other's place shows.
 _EXTENSION = 64
+# The first is what a missing key means, so the second shows whether the key is read.
+_LOCAL_THETAS = (10_000.0, 4_000.0)
 _FACTORS = (4.0, 16.0, 256.0)
 
 
@@ -53,13 +56,16 @@ def specs(
     groups = draw(st.sampled_from([n for n in (2, 3) if n != kv_heads] or [2]), label="groups")
     head_dim = size("head_dim", _HEAD_DIMS)
     heads = kv_heads * groups
-    hidden = size("hidden_size", tuple(n for n in _HIDDEN if n != heads * head_dim))
-    inner = size("intermediate_size", tuple(n for n in _INNER if not {n, 2 * n} & {hidden, 2 * hidden}))
+    width = heads * head_dim
+    hidden = size("hidden_size", tuple(n for n in _HIDDEN if width not in (n, 2 * n)))
+    taken = {hidden, 2 * hidden, width}
+    inner = size("intermediate_size", tuple(n for n in _INNER if not {n, 2 * n} & taken))
     if layers == "mixed":
         pattern = draw(st.integers(2, 4), label="sliding_window_pattern")
         depth = draw(st.integers(pattern, pattern + 3), label="num_hidden_layers")
     else:
         pattern, depth = (2, 1) if layers == "local" else (1, 1)
+    local_theta = draw(st.sampled_from(_LOCAL_THETAS), label="rope_local_theta")
     lengths: dict[str, Any] = {"max_position_embeddings": 4096}
     if release == "2604":
         original = draw(st.sampled_from(_ORIGINAL_LENGTHS), label="initial_context_length")
@@ -78,6 +84,8 @@ def specs(
         head_dim=head_dim,
         window_size=size("window_size", (3, 4, 5, 6, 7)),
         sliding_window_pattern=pattern,
+        rope_local_theta=local_theta,
+        rope_theta=100 * local_theta,
         rms_norm_eps=draw(st.sampled_from([1e-6, 1e-5]), label="rms_norm_eps"),
         tie_word_embeddings=draw(st.booleans().map(lambda untied: not untied), label="tie_word_embeddings"),
         **lengths,

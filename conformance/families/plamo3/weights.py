@@ -27,7 +27,7 @@ _GAINS: dict[str, tuple[float, float, float]] = {
     "pre_mixer_norm": (1.25, 0.25, 1.0),
     "post_mixer_norm": (0.75, 0.20, 1.0 / 5),
     "pre_mlp_norm": (0.90, 0.25, 1.0),
-    "post_mlp_norm": (0.55, 0.15, 5**-1.5),
+    "post_mlp_norm": (0.55, 0.15, 1.0 / (5.0 * math.sqrt(5.0))),  # 5^-1.5, but pow is no IEEE operation
     "q_norm": (1.80, 0.40, 1.0),
     "k_norm": (1.40, 0.30, 1.0),
     "norm": (1.50, 0.30, 1.0),

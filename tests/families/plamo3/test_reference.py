@@ -304,9 +304,9 @@ def test_bf16_tells_orders_of_casts_apart_and_all_are_close(spec: Plamo3Spec) ->
     rounded = [logits(spec, [TOKENS], dtype=torch.bfloat16, casts=casts) for casts in CAST_ORDERS]
     for left, right in itertools.combinations(rounded, 2):
         assert not torch.equal(left, right)
-    size = float(exact.abs().max())
-    for casts, run in zip(CAST_ORDERS, rounded, strict=True):
-        assert distance(run, exact) < 0.03 * size, casts
+    # None is worse than the others: each is a correct evaluation.
+    distances = [distance(run, exact) for run in rounded]
+    assert max(distances) < 4 * min(distances) < 0.1 * float(exact.abs().max())
 
 
 @pytest.mark.parametrize("spec", [tiny(), tiny_2604()])

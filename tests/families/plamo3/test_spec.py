@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from conformance.errors import BadInput
 from conformance.families.base import GLOBAL, LOCAL
@@ -199,6 +199,7 @@ def test_a_value_other_than_the_default_is_never_omitted() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("omit_defaults", [False, True])
 def test_config_json_round_trips(release: str, omit_defaults: bool) -> None:
+    @settings(deadline=None, derandomize=True, database=None)
     @given(specs(release, {}))
     def round_trip(spec: Plamo3Spec) -> None:
         text = json.dumps(spec.to_config(omit_defaults=omit_defaults))

@@ -36,7 +36,7 @@ def attention(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tenso
     run, d = x.dtype, spec.head_dim
     heads, kv_heads, groups = spec.num_attention_heads, spec.num_key_value_heads, spec.groups
     qkv = linear(x, block.qkv_proj, knobs).view(batch, length, -1, d)
-    q, k, v = qkv.split([heads, kv_heads, kv_heads], dim=2)  # BTHd BTKd BTKd
+    q, k, v = torch.split(qkv, [heads, kv_heads, kv_heads], dim=2)  # BTHd BTKd BTKd
     q_gain, k_gain = block.q_norm, block.k_norm
     if knobs.head_gains == "exchanged":
         q_gain, k_gain = k_gain, q_gain

@@ -54,8 +54,8 @@ def _qkv_rows(spec: Plamo3Spec, knobs: Knobs) -> Tensor:
     )
     blocks = torch.arange((heads + 2 * kv_heads) * d).view(-1, d)  # one row of indices for each head
     if knobs.qkv == "value before key":
-        queries, keys, values = blocks.split([heads, kv_heads, kv_heads])
+        queries, keys, values = torch.split(blocks, [heads, kv_heads, kv_heads])
         return torch.cat([queries, values, keys]).flatten()
     shares = blocks.view(kv_heads, groups + 2, d)  # each K/V head with its query heads, one after another
-    queries, keys, values = shares.split([groups, 1, 1], dim=1)
+    queries, keys, values = torch.split(shares, [groups, 1, 1], dim=1)
     return torch.cat([queries.flatten(), keys.flatten(), values.flatten()])

@@ -183,10 +183,10 @@ def _chunks(feed: Feed, knobs: Knobs) -> list[Chunk]:
     tokens = torch.tensor(feed.tokens)
     real = torch.zeros_like(tokens, dtype=torch.bool)
     shown = torch.zeros_like(real)
-    for row, columns in enumerate(feed.real):
-        hidden = knobs.padding_error if len(columns) < feed.width and feed.padding == "left" else 0
-        real[row, columns.start : columns.stop] = True
-        shown[row, columns.start + hidden : columns.stop] = True
+    for row, cells in enumerate(feed.real):
+        hidden = knobs.padding_error if len(cells) < feed.width and feed.padding == "left" else 0
+        real[row, cells.start : cells.stop] = True
+        shown[row, cells.start + hidden : cells.stop] = True
     segments = torch.zeros_like(tokens) if feed.segments is None else torch.tensor(feed.segments)
     segments = torch.where(shown, segments, -1)
     positions = None if feed.positions is None else torch.tensor(feed.positions)

@@ -113,19 +113,15 @@ def _amplitudes(spec: Plamo3Spec, knobs: Knobs, kind: str, keys: bool) -> tuple[
     if not (_has_yarn(spec, knobs, kind) or extra):
         return 1.0, 1.0
     amplitude = 0.1 * math.log(_factor(spec, knobs)) + 1
-    match knobs.amplitude:
-        case "both":
-            return amplitude, amplitude
-        case "missing":
-            return 1.0, 1.0
-        case "cos":
-            return amplitude, 1.0
-        case "sin":
-            return 1.0, amplitude
-        case "twice":
-            return amplitude**2, amplitude**2
-        case "queries":
-            return (1.0, 1.0) if keys else (amplitude, amplitude)
+    of_cos, of_sin = {
+        "both": (amplitude, amplitude),
+        "missing": (1.0, 1.0),
+        "cos": (amplitude, 1.0),
+        "sin": (1.0, amplitude),
+        "twice": (amplitude**2, amplitude**2),
+        "queries": (1.0, 1.0) if keys else (amplitude, amplitude),
+    }[knobs.amplitude]
+    return of_cos, of_sin
 
 
 def _as_bfloat16(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Who sees whom, and at which positions, in one forward step of the deviating model (docs/plamo3.md §5 to §8)."""
+"""Who sees whom, and at which positions, in one forward step (docs/plamo3.md §5 to §8)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,145 @@
+"""Faults of precision: what is rounded, and the order of casts (docs/plamo3.md §4, §5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.families.plamo3.faults.bank.entry import table
+from conformance.faults import BFLOAT16, FLOAT32, ROUNDING, SMALL, Fault
+
+__all__ = ["PRECISION"]
+
+precision = table("precision")
+
+_CASTS = "all orders of casts are equal in exact arithmetic"
+
+
+def _cast_order(id: str, section: int, what: str, **changes: Any) -> Fault:
+    return precision(id, section, "order of casts", what, BFLOAT16, reveals=ROUNDING, why=_CASTS, **changes)
+
+
+PRECISION = (
+    precision(
+        "matmul-tf32",
+        4,
+        "matrix inputs rounded",
+        "Activations are rounded to TF32 before every matrix product.",
+        FLOAT32,
+        matmul="tf32",
+    ),
+    precision(
+        "matmul-bfloat16",
+        4,
+        "matrix inputs rounded",
+        "Activations are rounded to BF16 before every matrix product, whatever dtype was asked for.",
+        FLOAT32,
+        matmul="bfloat16",
+    ),
+    precision(
+        "matmul-float16",
+        4,
+        "matrix inputs rounded",
+        "Activations are rounded to FP16 before every matrix product, whatever dtype was asked for.",
+        FLOAT32,
+        matmul="float16",
+    ),
+    precision(
+        "weights-float8",
+        2,
+        "weights rounded",
+        "Linear weights are rounded to FP8 because linear_type says so.",
+        weights="float8",
+    ),
+    precision(
+        "cache-bfloat16",
+        7,
+        "cache narrower than the run",
+        "K and V are kept in BF16, whatever dtype was asked for.",
+        FLOAT32,
+        cache_dtype="bfloat16",
+    ),
+    precision(
+        "cache-float16",
+        7,
+        "cache narrower than the run",
+        "K and V are kept in FP16, whatever dtype was asked for.",
+        FLOAT32,
+        cache_dtype="float16",
+    ),
+    precision(
+        "cache-float8",
+        7,
+        "cache narrower than the run",
+        "K and V are kept in FP8, whatever dtype was asked for.",
+        cache_dtype="float8",
+    ),
+    precision(
+        "upcast-aliases-pre-mixer",
+        4,
+        "up-cast that is a view",
+        "pre_mixer_norm works in place on an up-cast that in FP32 is a view, and overwrites the residual.",
+        FLOAT32,
+        upcast="view in pre_mixer_norm",
+    ),
+    precision(
+        "upcast-aliases-pre-mlp",
+        4,
+        "up-cast that is a view",
+        "pre_mlp_norm works in place on an up-cast that in FP32 is a view, and overwrites the residual.",
+        FLOAT32,
+        upcast="view in pre_mlp_norm",
+    ),
+    _cast_order(
+        "norm-gain-before-cast",
+        4,
+        "Norms multiply by the gain in FP32 and cast last.",
+        gain="before the cast",
+    ),
+    precision(
+        "norm-in-bfloat16",
+        4,
+        "order of casts",
+        "Norms compute mean square and quotient in BF16.",
+        BFLOAT16,
+        reveals=SMALL,
+        why="a rounding more where the release's code has none",
+        norm_width="run",
+    ),
+    _cast_order(
+        "norm-offset-rounded",
+        4,
+        "The offsets of norms are rounded to BF16 before they are added.",
+        offset_width="run",
+    ),
+    _cast_order("rope-in-float32", 5, "Q and K are rotated in FP32.", rope_width="wide"),
+    _cast_order(
+        "amplitude-before-cast",
+        5,
+        "cos and sin are multiplied by the amplitude before they are cast.",
+        amplitude_width="wide",
+    ),
+    _cast_order(
+        "attention-in-float32",
+        4,
+        "RoPE and attention stay in FP32; only their result is cast.",
+        attention_width="wide",
+    ),
+    precision(
+        "softmax-in-bfloat16",
+        4,
+        "order of casts",
+        "Softmax is computed in BF16.",
+        BFLOAT16,
+        reveals=SMALL,
+        why="a rounding more where the release's code has none",
+        softmax_width="run",
+    ),
+    _cast_order(
+        "mlp-product-in-float32",
+        4,
+        "silu(gate) times up is computed in FP32 and cast once.",
+        mlp_width="wide",
+    ),
+    _cast_order("residual-in-float32", 4, "The residual stays in FP32.", residual_width="wide"),
+    _cast_order("head-in-float32", 4, "Logits are computed in FP32.", head_width="wide"),
+)

@@ -1,0 +1,66 @@
+"""A session without processes: adapters in this process, for tests of what is built on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from conformance.checkpoints.store import Checkpoint
+from conformance.compare.noise import Truth, measure
+from conformance.errors import Refused, Unsupported
+from conformance.families import family_of
+from conformance.feeds import Feed
+from conformance.runs import Run
+from conformance.workers.adapter import Adapter
+
+T = TypeVar("T")
+
+
+class InlineSession:
+    """Stands in for `conformance.runs.Session`.
+
+    Args:
+        reference: whose answers are the truth.
+        backends: the others, by name.
+    """
+
+    def __init__(self, reference: Adapter, backends: dict[str, Adapter]) -> None:
+        self.reference = reference
+        self.backends = backends
+        self._loaded: dict[tuple[int, str], Any] = {}
+
+    def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
+        return _done(lambda: self._run(self.backends[name], checkpoint, feed))
+
+    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
+        return _done(lambda: self._truth(checkpoint, feed.meaning()))
+
+    def _run(self, adapter: Adapter, checkpoint: Checkpoint, feed: Feed) -> Run:
+        try:
+            return Run(adapter.run(self._model(adapter, checkpoint), feed))
+        except (Refused, Unsupported, RuntimeError) as error:
+            kind = {Refused: "refused", Unsupported: "unsupported"}.get(type(error), "failed")  # type: ignore[arg-type]
+            return Run(None, kind, str(error))
+
+    def _truth(self, checkpoint: Checkpoint, feed: Feed) -> Truth:
+        model = self._model(self.reference, checkpoint)
+        exact = self.reference.run(model, replace(feed, dtype="float64"))
+        orders = ("relabel:0", *family_of(checkpoint.spec.family).orders[feed.dtype])
+        return measure(exact, [self.reference.run_in_order(model, feed, o) for o in orders], feed.dtype)
+
+    def _model(self, adapter: Adapter, checkpoint: Checkpoint) -> Any:
+        key = (id(adapter), checkpoint.identity)
+        if key not in self._loaded:
+            self._loaded[key] = adapter.prepare(checkpoint.path)
+        return self._loaded[key]
+
+
+def _done(call: Callable[[], T]) -> Future[T]:
+    future: Future[T] = Future()
+    try:
+        future.set_result(call())
+    except Exception as error:  # handed to whoever asks, as an executor does
+        future.set_exception(error)
+    return future

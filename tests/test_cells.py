@@ -1,0 +1,274 @@
+"""Cells: what the trials of a case amount to, and what known differences may explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.backends.registry import Backend
+from conformance.case import Case, Trial, case
+from conformance.cells import Cell, CellResult, inapplicable, judge
+from conformance.checkpoints.layout import Layout
+from conformance.checkpoints.store import Checkpoint
+from conformance.claims import Agree, Matches, MatchesOrRefuses, Plan, Witness
+from conformance.deviations import Deviation
+from conformance.families.base import Spec, Variant
+from conformance.feeds import Crop, Forward
+from conformance.strategies import feeds
+from conformance.workers.host import Hello
+from tests import toys
+from tests.inline import InlineSession
+
+BACKEND = Backend(name="mine", title="under test")
+SEEN = Witness("the sequence was split", True)
+
+Judge = Callable[..., CellResult]
+
+
+def law(plan: Callable[[Trial], Plan], **how: Any) -> Case:
+    """A case that feeds rows of 12 tokens."""
+    how = {"draws": lambda spec: feeds(spec, min_width=12, max_width=12), "law": "a law", **how}
+    return case("chapter/law", **how)(plan)
+
+
+def decode(trial: Trial) -> Plan:
+    """The reference and the whole sequence, against one token at a time."""
+    steps = trial.drawn.token_by_token(4)
+    return Plan(
+        (
+            Matches("reference: whole", trial.drawn),
+            Matches("reference: decode", steps),
+            Agree("whole: decode", steps, trial.drawn),
+        ),
+        (SEEN,),
+    )
+
+
+def cell_of(what: Case, release: str = "2604", backend: Backend = BACKEND) -> Cell:
+    return Cell(what, backend, "plamo3", release)
+
+
+def hello_of(adapter: toys.Toy) -> Hello:
+    return Hello(adapter.releases, frozenset(adapter.capabilities), tuple(adapter.dtypes), adapter.limits)
+
+
+def deviation(*claims: str, what: str = "it forgets", number: int = 1) -> Deviation:
+    return Deviation(
+        backend="mine",
+        release="2604",
+        case="chapter/*",
+        claims=claims,
+        what=what,
+        evidence="docs/plamo3.md §7",
+        source=f"mine.toml entry {number}",
+    )
+
+
+@pytest.fixture
+def verdict_of(tmp_path: Path) -> Judge:
+    """Judges a toy by a case."""
+
+    def judged(
+        toy: type[toys.Toy],
+        what: Case,
+        *deviations: Deviation,
+        examples: int = 2,
+        brought: Checkpoint | None = None,
+    ) -> CellResult:
+        adapter = toy({})
+        session = InlineSession(toys.Toy({}), {"mine": adapter})
+        return judge(
+            session,  # type: ignore[arg-type]
+            cell_of(what),
+            hello_of(adapter),
+            deviations,
+            examples=examples,
+            checkpoints=tmp_path,
+            brought=brought,
+        )
+
+    return judged
+
+
+class TestWhatACellAmountsTo:
+    def test_a_pass(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Toy, law(decode))
+        assert (result.status, result.reason) == ("pass", "")
+        assert (result.trials, result.claims) == (2, 6)
+        assert result.witnesses == {"the sequence was split": 2}
+        assert result.grade == "rounding"
+        assert 0 < result.worst <= 1
+        assert result.findings == result.explained == []
+
+    def test_a_failure(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Forgetful, law(decode))
+        assert (result.status, result.reason) == ("fail", "4 of 6 claims failed")
+        assert result.grade == "divergent"
+        assert [finding.outcome.label for finding in result.findings] == [
+            "reference: decode",
+            "whole: decode",
+        ] * 2
+        assert result.worst == max(finding.outcome.verdict.ratio for finding in result.findings)
+        assert all(finding.trial.release == "2604" for finding in result.findings)
+
+    @pytest.mark.parametrize(
+        ("toy", "problem"),
+        [
+            (toys.NotFinite, "logits[0, 2, 7] = nan, but should be finite (1 of 12 positions)"),
+            (toys.Half, "logits: dtype = float16, but should be float32 or float64"),
+            (toys.Raises, "failed: no kernel for head size 24"),
+        ],
+    )
+    def test_an_error(self, verdict_of: Judge, toy: type[toys.Toy], problem: str) -> None:
+        result = verdict_of(toy, law(decode), examples=1)
+        assert (result.status, result.reason) == ("error", "3 of 3 claims failed")
+        assert result.grade == "error"
+        assert result.findings[0].outcome.verdict.problem.splitlines()[0] == problem
+
+    def test_a_missing_witness_is_an_error_though_all_claims_hold(self, verdict_of: Judge) -> None:
+        unseen = Witness("the window was crossed", False)
+        result = verdict_of(toys.Toy, law(lambda trial: replace(decode(trial), witnesses=(SEEN, unseen))))
+        assert (result.status, result.reason) == ("error", "no witness: the window was crossed")
+        assert result.witnesses == {"the sequence was split": 2, "the window was crossed": 0}
+
+    def test_a_witness_that_is_missing_in_one_trial(self, verdict_of: Judge) -> None:
+        trials: list[Trial] = []
+
+        def sometimes(trial: Trial) -> Plan:
+            trials.append(trial)
+            return replace(decode(trial), witnesses=(Witness("twice", len(trials) > 1),))
+
+        result = verdict_of(toys.Toy, law(sometimes))
+        assert (result.status, result.reason, result.witnesses) == (
+            "error",
+            "no witness: twice",
+            {"twice": 1},
+        )
+
+    @pytest.mark.parametrize("empty", ["claims", "witnesses"])
+    def test_a_plan_without_claims_or_witnesses_is_an_error(self, verdict_of: Judge, empty: str) -> None:
+        result = verdict_of(toys.Toy, law(lambda trial: replace(decode(trial), **{empty: ()})))
+        assert (result.status, result.reason) == (
+            "error",
+            "a case needs at least one claim and one witness",
+        )
+
+    def test_refusals_are_counted(self, verdict_of: Judge) -> None:
+        def crop(trial: Trial) -> Plan:
+            cropped = replace(trial.drawn, steps=(Forward(8), Crop(3), Forward(4)))
+            return Plan((Matches("whole", trial.drawn), MatchesOrRefuses("crop", cropped)), (SEEN,))
+
+        assert verdict_of(toys.Refuses, law(crop)).refused == 2
+        assert verdict_of(toys.Refuses, law(crop)).status == "pass"
+        assert verdict_of(toys.Toy, law(crop)).refused == 0
+
+    def test_a_brought_checkpoint_is_judged_instead_of_drawn_models(
+        self, verdict_of: Judge, checkpoint: Checkpoint, tmp_path: Path
+    ) -> None:
+        result = verdict_of(toys.Forgetful, law(decode), brought=checkpoint)
+        assert result.status == "fail"
+        assert {finding.checkpoint for finding in result.findings} == {checkpoint}
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestNotApplicable:
+    whole = Hello(("2604",), frozenset(), ("float32",), {"head_dim": {"one_of": [24]}})
+
+    def test_a_capability(self) -> None:
+        assert inapplicable(cell_of(law(decode, needs={"decode", "crop"})), self.whole) == "no crop, decode"
+
+    def test_a_dtype(self) -> None:
+        what = law(decode, dtypes={"float32", "bfloat16"})
+        assert inapplicable(cell_of(what), self.whole) == "no bfloat16"
+
+    def test_a_law_about_a_releases_own_code(self) -> None:
+        what = law(decode, own_code=True)
+        assert inapplicable(cell_of(what), self.whole) == "speaks of the release's own code"
+        own = replace(BACKEND, release_code="2604")
+        assert inapplicable(cell_of(what, "2604", own), self.whole) is None
+        assert inapplicable(cell_of(what, "4k", own), self.whole) == "speaks of the release's own code"
+
+    def test_a_fixed_model_beyond_the_limits(self, spec: Spec) -> None:
+        what = law(decode, fixed=lambda family, release: (Variant("small", spec, Layout()),))
+        assert inapplicable(cell_of(what), self.whole) == "head_dim 16 is outside its limit: one_of [24]"
+
+    def test_nothing_in_the_way(self) -> None:
+        assert inapplicable(cell_of(law(decode)), self.whole) is None
+
+    def test_the_cell_says_why_and_runs_nothing(self, verdict_of: Judge, tmp_path: Path) -> None:
+        assert verdict_of(toys.Whole, law(decode, needs={"decode"})) == CellResult("n/a", "no decode")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_no_trial_is_no_pass(self, verdict_of: Judge) -> None:
+        nothing = law(decode, fixed=lambda family, release: ())
+        assert verdict_of(toys.Toy, nothing) == CellResult("n/a", "no trial for this release")
+
+    def test_an_engine_that_declines_every_trial(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Unable, law(decode))
+        assert (result.status, result.reason) == ("n/a", "no sequences above 8 tokens")
+
+
+class TestKnownDifferences:
+    def test_all_failing_claims_are_explained(self, verdict_of: Judge) -> None:
+        entry = deviation("*: decode")
+        result = verdict_of(toys.Forgetful, law(decode), entry)
+        assert (result.status, result.reason) == ("known", "it forgets")
+        assert (result.findings, result.explained) == ([], [entry])
+        assert result.grade == "divergent"
+
+    def test_only_the_named_claims_are_explained(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Forgetful, law(decode), deviation("whole: *"))
+        assert (result.status, result.reason) == ("fail", "2 of 6 claims failed")
+        assert {finding.outcome.label for finding in result.findings} == {"reference: decode"}
+
+    def test_several_entries_may_share_a_cell(self, verdict_of: Judge) -> None:
+        entries = (
+            deviation("whole: *"),
+            deviation("reference: decode", what="and once more", number=2),
+        )
+        result = verdict_of(toys.Forgetful, law(decode), *entries)
+        assert (result.status, result.reason) == ("known", "it forgets; and once more")
+
+    def test_an_entry_that_no_longer_happens_fails(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Toy, law(decode), deviation("*: decode"))
+        assert (result.status, result.reason) == (
+            "fail",
+            "deviation gone: '*: decode' of mine.toml entry 1 no longer happens; remove it",
+        )
+
+    def test_so_does_one_pattern_of_an_entry(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Forgetful, law(decode), deviation("*: decode", "reference: whole"))
+        assert (result.status, result.reason) == (
+            "fail",
+            "deviation gone: 'reference: whole' of mine.toml entry 1 no longer happens; remove it",
+        )
+
+    def test_so_does_a_pattern_that_matches_no_claim(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Forgetful, law(decode), deviation("*: decode", "refrence: *"))
+        assert (result.status, result.reason) == (
+            "fail",
+            "deviation gone: 'refrence: *' of mine.toml entry 1 no longer happens; remove it",
+        )
+
+    def test_no_entry_explains_an_error(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.NotFinite, law(decode), deviation("*"))
+        assert (result.status, result.reason) == ("error", "6 of 6 claims failed")
+
+    def test_no_entry_explains_a_missing_witness(self, verdict_of: Judge) -> None:
+        unseen = (Witness("the window was crossed", False),)
+        what = law(lambda trial: replace(decode(trial), witnesses=unseen))
+        result = verdict_of(toys.Forgetful, what, deviation("*: decode"))
+        assert (result.status, result.reason) == ("error", "no witness: the window was crossed")
+
+
+@pytest.mark.parametrize(
+    ("release_code", "release", "label"),
+    [(None, "2604", "mine-2604"), ("2604", "2604", "mine"), ("2604", "4k", "mine-4k")],
+)
+def test_labels(release_code: str | None, release: str, label: str) -> None:
+    backend = replace(BACKEND, release_code=release_code)
+    assert cell_of(law(decode), release, backend).label == label

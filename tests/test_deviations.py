@@ -1,0 +1,105 @@
+"""Deviation files: what they may hold, what they cover, and that ours can still be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.backends.registry import known_backends
+from conformance.case import case_directory
+from conformance.deviations import Deviation, read_deviations
+from conformance.errors import BadInput
+
+ENTRY = """
+[[deviation]]
+release = "2604"
+case = "training/*"
+claims = ["*: training, T = W+1", "mask"]
+what = "one token too far"
+evidence = "docs/plamo3.md §8"
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "mine.toml").write_text(ENTRY + ENTRY.replace("2604", "4k"))
+    return tmp_path
+
+
+def test_reading(directory: Path) -> None:
+    first, second = read_deviations(directory, ["other", "mine"])
+    assert first == Deviation(
+        backend="mine",
+        release="2604",
+        case="training/*",
+        claims=("*: training, T = W+1", "mask"),
+        what="one token too far",
+        evidence="docs/plamo3.md §8",
+        source="mine.toml entry 1",
+    )
+    assert (second.release, second.source) == ("4k", "mine.toml entry 2")
+
+
+def test_a_backend_without_a_file_has_none(directory: Path) -> None:
+    assert read_deviations(directory, ["other"]) == []
+    assert read_deviations(directory / "nowhere", ["mine"]) == []
+
+
+def test_what_an_entry_covers(directory: Path) -> None:
+    entry = read_deviations(directory, ["mine"])[0]
+    assert entry.covers("mine", "2604", "training/mask")
+    assert not entry.covers("yours", "2604", "training/mask")
+    assert not entry.covers("mine", "4k", "training/mask")
+    assert not entry.covers("mine", "2604", "decode/training/mask")
+
+
+def test_what_an_entry_explains(directory: Path) -> None:
+    entry = read_deviations(directory, ["mine"])[0]
+    assert entry.explains("reference: training, T = W+1")
+    assert entry.explains("mask")
+    assert not entry.explains("Mask")
+    assert not entry.explains("reference: training, T = W+11")
+    assert not entry.explains("masks")
+
+
+MALFORMED = {
+    "no TOML": ("release = ", "mine.toml is not TOML: Invalid value (at end of document) [{file}]"),
+    "a key is missing": (
+        ENTRY.replace('what = "one token too far"\n', ""),
+        "what is missing, but a deviation needs it [mine.toml entry 1]",
+    ),
+    "a key too many": (
+        ENTRY + 'author = "me"\n',
+        "author is not a key of a deviation: case, claims, evidence, release, what [mine.toml entry 1]",
+    ),
+    "the second entry": (
+        ENTRY + ENTRY + "until = 2027\n",
+        "until is not a key of a deviation: case, claims, evidence, release, what [mine.toml entry 2]",
+    ),
+    "claims as a string": (
+        ENTRY.replace('["*: training, T = W+1", "mask"]', '"mask"'),
+        "claims = 'mask', but should be a list of claim label patterns [mine.toml entry 1]",
+    ),
+    "no claims": (
+        ENTRY.replace('["*: training, T = W+1", "mask"]', "[]"),
+        "claims = [], but should be a list of claim label patterns [mine.toml entry 1]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_file(name: str, tmp_path: Path) -> None:
+    text, message = MALFORMED[name]
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        read_deviations(tmp_path, ["mine"])
+    assert str(caught.value) == message.format(file=file)
+
+
+def test_every_file_of_ours_belongs_to_a_backend_and_can_be_read() -> None:
+    directory = case_directory() / "deviations"
+    names = {file.stem for file in directory.glob("*.toml")}
+    assert names <= set(known_backends())
+    assert len(read_deviations(directory, sorted(names))) >= len(names)
