@@ -17,7 +17,7 @@ from conformance.case import Case, case_directory, known_cases
 from conformance.cells import Cell, CellResult, judge
 from conformance.checkpoints.release_code import ReleasedCode, dress, parse_sources, resolve
 from conformance.checkpoints.store import open_checkpoint
-from conformance.deviations import read_deviations
+from conformance.deviations import Deviation, read_deviations
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
 from conformance.families import FAMILIES, family_of
@@ -130,7 +130,13 @@ class Bench:
         if isinstance(hello, WorkerError):
             result = CellResult("error", f"worker {hello.kind}: {hello}")
         else:
-            result = judge(
+            result = self._judge(cell, hello, covering)
+        bundle = self._bundle(cell, result, hello) if result.findings else None
+        return record_of(cell, result, nodeid, bundle)
+
+    def _judge(self, cell: Cell, hello: Hello, covering: Sequence[Deviation]) -> CellResult:
+        try:
+            return judge(
                 self.session,
                 cell,
                 hello,
@@ -139,8 +145,8 @@ class Bench:
                 checkpoints=self.checkpoints,
                 brought=self.brought,
             )
-        bundle = self._bundle(cell, result, hello) if result.findings else None
-        return record_of(cell, result, nodeid, bundle)
+        except WorkerError as error:
+            return CellResult("error", f"the reference gave no answer: {error}")
 
     def _bundle(self, cell: Cell, result: CellResult, hello: Hello | WorkerError) -> str:
         """Make the first finding smaller and write it down; the bundle's path."""
@@ -198,8 +204,9 @@ class Bench:
         for entry in self.deviations:
             if entry.release not in known:
                 raise BadInput.value("release", entry.release, f"one of {', '.join(known)}", entry.source)
-            if not any(fnmatchcase(case, entry.case) for case in cases):
-                raise BadInput.value("case", entry.case, "a pattern that matches a case", entry.source)
+            for pattern in entry.case:
+                if not any(fnmatchcase(case, pattern) for case in cases):
+                    raise BadInput.value("case", pattern, "a pattern that matches a case", entry.source)
 
     def _add(self, backend: Backend) -> None:
         source = self.options.release_code.get(backend.release_code or "")

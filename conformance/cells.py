@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -153,11 +154,12 @@ def judge(
             _note(result, outcome)
             if outcome.holds:
                 continue
-            entry = next((d for d in deviations if d.explains(outcome.label)), None)
-            if entry is None or outcome.verdict.grade is Grade.ERROR:
+            label, problem = outcome.label, outcome.verdict.problem
+            entry = next((d for d in deviations if d.explains(label, problem)), None)
+            if entry is None:
                 result.findings.append(Finding(trial, checkpoint, claim, outcome))
             else:
-                explained.update((entry, p) for p in entry.claims if entry.explains(outcome.label))
+                explained.update((entry, pattern) for pattern in entry.claims if fnmatchcase(label, pattern))
     if declined_trials:
         result.measured["trials declined"] = list(declined_trials)
     if not result.trials:

@@ -18,6 +18,7 @@ from conformance.errors import BadInput
 __all__ = ["Deviation", "read_deviations"]
 
 _KEYS = {"release", "case", "claims", "what", "evidence"}
+_OPTIONAL = {"error"}
 
 
 @dataclass(frozen=True)
@@ -27,27 +28,36 @@ class Deviation:
     Attributes:
         backend: whose difference it is.
         release: on which release.
-        case: pattern of case ids.
+        case: patterns of case ids.
         claims: patterns of claim labels; each must match a claim that fails.
         what: the difference, in a sentence.
         evidence: a section of docs/plamo3.md or a link.
         source: file and number of the entry, for messages.
+        error: pattern of the problem, for claims that fail because the engine gives no logits; an entry
+            without it explains differing logits only.
     """
 
     backend: str
     release: str
-    case: str
+    case: tuple[str, ...]
     claims: tuple[str, ...]
     what: str
     evidence: str
     source: str
+    error: str | None = None
 
     def covers(self, backend: str, release: str, case_id: str) -> bool:
         """Does the entry speak of this cell?"""
-        return backend == self.backend and release == self.release and fnmatchcase(case_id, self.case)
+        return (
+            backend == self.backend
+            and release == self.release
+            and any(fnmatchcase(case_id, pattern) for pattern in self.case)
+        )
 
-    def explains(self, label: str) -> bool:
-        """Does it name this claim?"""
+    def explains(self, label: str, problem: str) -> bool:
+        """Does it name this failing claim, and this problem if the claim fails for want of logits?"""
+        if bool(problem) != (self.error is not None) or (self.error and not fnmatchcase(problem, self.error)):
+            return False
         return any(fnmatchcase(label, pattern) for pattern in self.claims)
 
 
@@ -74,8 +84,12 @@ def read_deviations(directory: Path, backends: Iterable[str]) -> list[Deviation]
 def _entry(backend: str, entry: dict[str, Any], source: str) -> Deviation:
     for key in sorted(_KEYS - set(entry)):
         raise BadInput(f"{key} is missing, but a deviation needs it [{source}]")
-    for key in sorted(set(entry) - _KEYS):
-        raise BadInput(f"{key} is not a key of a deviation: {', '.join(sorted(_KEYS))} [{source}]")
+    for key in sorted(set(entry) - _KEYS - _OPTIONAL):
+        raise BadInput(
+            f"{key} is not a key of a deviation: {', '.join(sorted(_KEYS | _OPTIONAL))} [{source}]"
+        )
     if not isinstance(entry["claims"], list) or not entry["claims"]:
         raise BadInput.value("claims", entry["claims"], "a list of claim label patterns", source)
-    return Deviation(backend=backend, source=source, **{**entry, "claims": tuple(entry["claims"])})
+    cases = [entry["case"]] if isinstance(entry["case"], str) else entry["case"]
+    values = {**entry, "case": tuple(cases), "claims": tuple(entry["claims"])}
+    return Deviation(backend=backend, source=source, **values)

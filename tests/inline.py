@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from conformance.checkpoints.store import Checkpoint
@@ -12,14 +13,14 @@ from conformance.compare.noise import Truth, measure
 from conformance.errors import Refused, Unsupported
 from conformance.families import family_of
 from conformance.feeds import Feed
-from conformance.runs import Run
+from conformance.runs import Run, Session
 from conformance.workers.adapter import Adapter
 
 T = TypeVar("T")
 
 
-class InlineSession:
-    """Stands in for `conformance.runs.Session`.
+class InlineSession(Session):
+    """A session whose runs are made at once, here.
 
     Args:
         reference: whose answers are the truth.
@@ -27,7 +28,8 @@ class InlineSession:
     """
 
     def __init__(self, reference: Adapter, backends: dict[str, Adapter]) -> None:
-        self.reference = reference
+        super().__init__(Path("unused"))
+        self.oracle = reference
         self.backends = backends
         self._loaded: dict[tuple[int, str], Any] = {}
 
@@ -45,10 +47,10 @@ class InlineSession:
             return Run(None, kind, str(error))
 
     def _truth(self, checkpoint: Checkpoint, feed: Feed) -> Truth:
-        model = self._model(self.reference, checkpoint)
-        exact = self.reference.run(model, replace(feed, dtype="float64"))
+        model = self._model(self.oracle, checkpoint)
+        exact = self.oracle.run(model, replace(feed, dtype="float64"))
         orders = ("relabel:0", *family_of(checkpoint.spec.family).orders[feed.dtype])
-        return measure(exact, [self.reference.run_in_order(model, feed, o) for o in orders], feed.dtype)
+        return measure(exact, [self.oracle.run_in_order(model, feed, o) for o in orders], feed.dtype)
 
     def _model(self, adapter: Adapter, checkpoint: Checkpoint) -> Any:
         key = (id(adapter), checkpoint.identity)

@@ -82,7 +82,7 @@ def verdict_of(tmp_path: Path) -> Judge:
         adapter = toy({})
         session = InlineSession(toys.Toy({}), {"mine": adapter})
         return judge(
-            session,  # type: ignore[arg-type]
+            session,
             cell_of(what),
             hello_of(adapter),
             deviations,

@@ -1,4 +1,4 @@
-"""The plugin in pytest runs of its own, on toys: the toy is the reference too, so that nothing big is started."""
+"""The plugin in pytest runs of its own, on toys: the reference is a toy too, so nothing big is started."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import glob
 import json
 import re
 import sys
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Any
 
 import jsonschema
 import pytest
 
+from conformance.backends import registry
 from tests.conftest import ROOT
 from tests.workers.test_host import SCRIPT
 
 pytest_plugins = ["pytester"]
+
+Run = Callable[..., pytest.RunResult]
 
 CONFTEST = """
 from dataclasses import replace
@@ -40,7 +44,8 @@ def rows(spec):
 
 @case("toy/whole", law="a whole sequence gives the reference's logits", draws=rows)
 def whole(trial):
-    return Plan((Matches("reference", trial.drawn),), (Witness("something was fed", trial.drawn.width == 12),))
+    fed = Witness("something was fed", trial.drawn.width == 12)
+    return Plan((Matches("reference", trial.drawn),), (fed,))
 
 
 @case("toy/decode", law="decode equals the whole sequence", draws=rows, needs={"decode"})
@@ -56,19 +61,31 @@ def test_an_ordinary_test():
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs pytest on CASES in a process of its own."""
+def directory(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A directory with CASES, the toys, and a cache of its own."""
     monkeypatch.setenv("CONFORMANCE_CACHE", str(pytester.path / "cache"))
     monkeypatch.setenv("COLUMNS", "120")
     (pytester.path / "tests").symlink_to(ROOT / "tests")
-    pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_toy=CASES)
+    return pytester
 
-    def run(*arguments: str, backends: tuple[str, ...] = ()) -> pytest.RunResult:
-        chosen = [text for name in backends for text in ("--backend", f"tests.toys:{name}")]
-        return pytester.runpytest_subprocess("test_toy.py", "-W", "error", *chosen, *arguments)
+
+@pytest.fixture
+def run(directory: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs pytest on CASES, in this process because that is quicker; workers are processes all the same."""
+
+    def run(*arguments: str, backends: tuple[str, ...] = (), reference: str = "Toy") -> pytest.RunResult:
+        with monkeypatch.context() as patch:
+            patch.setattr(registry, "_GENERIC", registry._GENERIC)
+            directory.makeconftest(CONFTEST.replace("toys:Toy", f"toys:{reference}"))
+            return directory.runpytest_inprocess(*command(arguments, backends))
 
     return run
+
+
+def command(arguments: Sequence[str], backends: Sequence[str]) -> list[str]:
+    chosen = [text for name in backends for text in ("--backend", f"tests.toys:{name}")]
+    return ["test_toy.py", "-W", "error", "--json", "report.json", "--shrink", "0", *chosen, *arguments]
 
 
 def report_of(pytester: pytest.Pytester) -> dict[str, Any]:
@@ -87,8 +104,9 @@ def cells_of(report: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, Any
 
 
 def without_figures(line: str) -> str:
-    """Numbers that depend on what was drawn, and on the last bits of a sine, as N."""
+    """Numbers that depend on what was drawn, on how far it was shrunk, and on last bits, as words."""
     line = re.sub(r"\[1, (\d+), \d+\]", r"[1, \1, V]", line)
+    line = re.sub(r"\d+ of \d+ positions", "some positions", line) if "noise" in line else line
     return re.sub(r"(noise|abs) [\d.e+-]+", r"\1 N", line)
 
 
@@ -112,31 +130,27 @@ RED = {
     ("toy/decode", "Mortal"): (
         "error",
         "whole: decode: error: died: exited with code 11 during run; last words: out of registers "
-        "(1 of 2 claims failed)",
+        "(2 of 2 claims failed)",
     ),
     ("toy/whole", COMMAND): (
         "error",
-        "reference: error: protocol: printed 'loading shard 1 of 2 …' to stdout, which belongs to the protocol "
-        "(1 of 1 claims failed)",
+        "reference: error: protocol: printed 'loading shard 1 of 2 …' to stdout, which belongs to the "
+        "protocol (1 of 1 claims failed)",
     ),
     ("toy/whole", "LastToken"): (
         "fail",
-        "reference: divergent, error / noise N, max abs N, 1 of 12 positions (1 of 1 claims failed)",
+        "reference: divergent, error / noise N, max abs N, some positions (1 of 1 claims failed)",
     ),
     ("toy/decode", "Forgetful"): (
         "fail",
-        "whole: decode: divergent, error / noise N, max abs N, 8 of 12 positions (2 of 2 claims failed)",
+        "whole: decode: divergent, error / noise N, max abs N, some positions (2 of 2 claims failed)",
     ),
 }
 
 
-def test_right_and_broken_implementations(run: Any, pytester: pytest.Pytester) -> None:
+def test_right_and_broken_implementations(run: Run, pytester: pytest.Pytester) -> None:
     names = ("Toy", "Loud", "Whole", "Unable", *(name for _, name in RED if name != COMMAND))
-    result = run(
-        *("--json", "report.json", "--release", "2604", "--examples", "1", "--shrink", "0"),
-        *("--backend", COMMAND),
-        backends=names,
-    )
+    result = run("--release", "2604", "--examples", "1", "--backend", COMMAND, backends=names)
     assert result.ret == 1
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
     report = report_of(pytester)
@@ -166,27 +180,17 @@ def test_right_and_broken_implementations(run: Any, pytester: pytest.Pytester) -
         assert again.startswith("again: ")
         result.stdout.fnmatch_lines([glob.escape(line) for line in cell["lines"]])
     result.stdout.fnmatch_lines([report["summary"], "report: report.json"])
+    late = cells["toy/whole", "LastToken", "2604"]
+    window = int(re.search(r"W (\d+)", late["findings"][0]["model"])[1])  # type: ignore[index]
+    assert late["lines"][1].startswith(f"where: first bad at row 0 position 11 (W{11 - window:+d}): ")
     # One ordinary test in the same file passes beside them.
     judged = len(green)
     result.assert_outcomes(passed=judged + 1, skipped=3, failed=len(cells) - judged - 3)
 
 
-def test_the_first_bad_position_is_named_with_its_place_in_the_window(
-    run: Any, pytester: pytest.Pytester
-) -> None:
-    arguments = ("--json", "report.json", "--release", "2604", "--examples", "1", "--shrink", "0")
-    run("-k", "whole", *arguments, backends=("LastToken",))
-    (cell,) = report_of(pytester)["cells"]
-    finding = cell["findings"][0]
-    window = int(re.search(r"W (\d+)", finding["model"])[1])  # type: ignore[index]
-    assert finding["verdict"]["first_bad"] == [0, 11]
-    assert cell["lines"][1].startswith(f"where: first bad at row 0 position 11 (W{11 - window:+d}): ")
-
-
-def test_a_silent_worker_does_not_hang_the_run(run: Any, pytester: pytest.Pytester) -> None:
-    arguments = ("--json", "report.json", "--release", "4k", "--examples", "1", "--shrink", "0")
-    result = run("-k", "whole", "--timeout-run", "3", *arguments, backends=("Silent",))
-    assert result.ret == 1
+def test_a_silent_worker_does_not_hang_the_run(run: Run, pytester: pytest.Pytester) -> None:
+    arguments = ("-k", "whole", "--timeout-run", "3", "--release", "4k", "--examples", "1")
+    assert run(*arguments, backends=("Silent",)).ret == 1
     (cell,) = report_of(pytester)["cells"]
     assert cell["lines"][0] == (
         "what: toy/whole on tests.toys:Silent, release 4k: reference: error: hung: gave no answer to run "
@@ -194,32 +198,30 @@ def test_a_silent_worker_does_not_hang_the_run(run: Any, pytester: pytest.Pytest
     )
 
 
-def test_a_reference_that_fails(run: Any, pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(CONFTEST.replace("toys:Toy", "toys:Raises"))
-    result = run("--json", "report.json", "--release", "2604", "--examples", "1", backends=("Toy",))
+def test_a_reference_that_fails(run: Run, pytester: pytest.Pytester) -> None:
+    result = run("--release", "2604", "--examples", "1", backends=("Toy",), reference="Raises")
     assert result.ret == 1
     assert "Traceback" not in result.stdout.str()
     reasons = {cell["status"]: cell["reason"] for cell in report_of(pytester)["cells"]}
     assert reasons == {"error": "the reference failed: RuntimeError: no kernel for head size 24"}
 
 
-def test_with_xdist_the_report_is_the_same(run: Any, pytester: pytest.Pytester) -> None:
-    arguments = ("--json", "report.json", "--examples", "1", "--shrink", "0")
-    backends = ("Toy", "Lifted")
-    alone = run(*arguments, backends=backends)
-    report = report_of(pytester)
-    (pytester.path / "report.json").unlink()
-    shared = run(*arguments, "-n", "2", backends=backends)
-    assert (alone.ret, shared.ret) == (1, 1)
-    spread = report_of(pytester)
-    assert spread["summary"] == report["summary"]
-    assert set(spread["backends"]) == set(report["backends"]) == {f"tests.toys:{name}" for name in backends}
-    mine, theirs = cells_of(report), cells_of(spread)
-    assert mine.keys() == theirs.keys()
-    for key, cell in mine.items():
-        assert {k: v for k, v in theirs[key].items() if k not in ("lines", "bundle")} == {
-            k: v for k, v in cell.items() if k not in ("lines", "bundle")
-        }
+def test_with_xdist(directory: pytest.Pytester) -> None:
+    directory.makeconftest(CONFTEST)
+    arguments = command(["-n", "2", "--examples", "1", "-k", "whole"], ["Toy", "Lifted"])
+    result = directory.runpytest_subprocess(*arguments)
+    assert result.ret == 1
+    report = report_of(directory)
+    assert {key: cell["status"] for key, cell in cells_of(report).items()} == {
+        ("toy/whole", "Toy", "2604"): "pass",
+        ("toy/whole", "Toy", "4k"): "pass",
+        ("toy/whole", "Lifted", "2604"): "fail",
+        ("toy/whole", "Lifted", "4k"): "fail",
+    }
+    assert list(report["backends"]) == ["tests.toys:Toy", "tests.toys:Lifted"]
+    # Cells of one backend stay in one xdist process, so one worker made all its runs.
+    assert [backend["seconds"]["calls"] for backend in report["backends"].values()] == [2, 2]
+    result.stdout.fnmatch_lines([report["summary"]])
 
 
 BAD_INPUT = {
@@ -227,11 +229,6 @@ BAD_INPUT = {
         ["--backend", "refrence"],
         "backend = 'refrence', but should be one of reference, plamo3-2604, plamo3-4k, vllm, module:Class, "
         "or a worker's command; did you mean reference?",
-    ),
-    "no examples": (["--examples", "0"], "--examples = 0, but should be 1 or more"),
-    "a class that does not exist": (
-        ["--backend", "tests.toys:Giraffe"],
-        "backend tests.toys:Giraffe could not be started: module tests.toys has no class 'Giraffe'",
     ),
     "a worker that dies at start": (
         ["--backend", "tests.toys:Stillborn"],
@@ -242,13 +239,14 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("name", BAD_INPUT)
-def test_bad_input_is_one_line(name: str, run: Any, pytester: pytest.Pytester) -> None:
+def test_bad_input_is_one_line(name: str, directory: pytest.Pytester) -> None:
+    """In a process of its own: pytest is left before there is a session, which pytester cannot follow."""
     arguments, message = BAD_INPUT[name]
-    result = run(*arguments, "--json", "report.json", backends=("Toy",))
+    result = directory.runpytest_subprocess(*command(arguments, ()))
     assert result.ret == 2
-    assert result.stderr.str() == f"conformance: {message}\n"
-    assert "collected" not in result.stdout.str()
-    assert not (pytester.path / "report.json").exists()
+    assert result.stderr.str() == f"conformance: {message}"
+    assert result.stdout.str() == ""
+    assert not (directory.path / "report.json").exists()
 
 
 def test_a_run_without_cases_pays_for_nothing(pytester: pytest.Pytester) -> None:
@@ -264,4 +262,4 @@ def test_a_run_without_cases_pays_for_nothing(pytester: pytest.Pytester) -> None
     )
     result = pytester.runpytest_subprocess("-W", "error")
     result.assert_outcomes(passed=1)
-    assert "conform" not in "".join(result.outlines[3:])
+    assert "conformance" not in result.stdout.str().replace("plamo-conformance", "")

@@ -22,12 +22,15 @@ def write_container(file: Path, tensors: Mapping[str, np.ndarray], dtype: str) -
     """Write float32 arrays as `dtype` (`float32` or `bfloat16`); returns the bytes of tensor data.
 
     BF16 keeps the upper half of each float32: the arrays must hold BF16 values already.
+
+    Raises:
+        ValueError: they do not.
     """
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     blobs: list[bytes] = []
     offset = 0
     for name, values in tensors.items():
-        blob = _encode(values, dtype)
+        blob = _encode(name, values, dtype)
         header[name] = {
             "dtype": _CODES[dtype],
             "shape": list(values.shape),
@@ -41,8 +44,11 @@ def write_container(file: Path, tensors: Mapping[str, np.ndarray], dtype: str) -
     return offset
 
 
-def _encode(values: np.ndarray, dtype: str) -> bytes:
+def _encode(name: str, values: np.ndarray, dtype: str) -> bytes:
     plain = np.ascontiguousarray(values, dtype="<f4")
     if dtype == "float32":
         return plain.tobytes()
-    return (plain.view("<u4") >> np.uint32(16)).astype("<u2").tobytes()
+    bits = plain.view("<u4")
+    if (bits & np.uint32(0xFFFF)).any():
+        raise ValueError(f"{name}: values are no BF16 values; round them first")
+    return (bits >> np.uint32(16)).astype("<u2").tobytes()

@@ -8,6 +8,7 @@ operations; no library's normal() is involved, whose algorithm may change.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ __all__ = ["bell", "raw_words", "round_to_bfloat16"]
 # The four 16-bit fields of a word sum to an approximately normal integer (Irwin-Hall, n = 4) with
 # mean 4 * 65535 / 2 and variance 4 * (65536**2 - 1) / 12.
 _MEAN = 131_070
-_STANDARD_DEVIATION = np.float64(37_837.22726885614)
+_STANDARD_DEVIATION = math.sqrt((65_536**2 - 1) // 3)
 
 
 def raw_words(name: str, count: int) -> np.ndarray:

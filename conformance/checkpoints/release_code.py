@@ -27,7 +27,16 @@ HUB = "hub"
 _FETCH = """
 import sys
 from huggingface_hub import snapshot_download
-print(snapshot_download(sys.argv[1], revision=sys.argv[2], allow_patterns=["*.py", "config.json"]))
+from huggingface_hub.errors import LocalEntryNotFoundError
+wanted = {"revision": sys.argv[2], "allow_patterns": ["*.py", "config.json"]}
+try:
+    path = snapshot_download(sys.argv[1], **wanted)
+except Exception as error:  # no network, or no leave; a pinned revision in the cache is as good
+    try:
+        path = snapshot_download(sys.argv[1], **wanted, local_files_only=True)
+    except LocalEntryNotFoundError:
+        raise error from None
+print(path)
 """
 
 

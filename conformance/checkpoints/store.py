@@ -18,7 +18,7 @@ import safetensors
 from conformance.checkpoints.container import write_container
 from conformance.checkpoints.layout import Layout
 from conformance.errors import BadInput
-from conformance.families import family_of
+from conformance.families import FAMILIES, family_of
 from conformance.families.base import Spec
 
 __all__ = ["Checkpoint", "Layout", "open_checkpoint", "write_checkpoint"]
@@ -142,7 +142,10 @@ def read_spec(path: Path) -> Spec:
         raise BadInput(f"config.json = {type(config).__name__}, but should be an object [{file}]")
     if "model_type" not in config:
         raise BadInput(f"model_type is missing, but names the family [{file}]")
-    return family_of(config["model_type"]).spec_from_config(config, str(file))
+    name = config["model_type"]
+    if name not in list(FAMILIES):  # a list, for JSON has values that no dictionary can be asked for
+        raise BadInput.value("model_type", name, " or ".join(FAMILIES), str(file))
+    return family_of(name).spec_from_config(config, str(file))
 
 
 @lru_cache(maxsize=1024)

@@ -31,20 +31,17 @@ class NumpyEngine(Adapter):
             p = {k.split(f".{i}.")[1][:-7]: v for k, v in w.items() if f"layers.{i}." in k}
             eps, d, local, groups = spec.rms_norm_eps, spec.head_dim, kind == "local", spec.groups
             heads = (norm(x, p["pre_mixer_norm"], 1, eps) @ p["mixer.qkv_proj"].T).reshape(len(x), -1, d)
-            q, k, v = np.split(
-                heads, [spec.num_attention_heads, spec.num_attention_heads + spec.num_key_value_heads], 1
-            )
+            n = spec.num_attention_heads
+            q, k, v = np.split(heads, [n, n + spec.num_key_value_heads], axis=1)
             theta = spec.rope_local_theta if local else spec.rope_theta
             q = rope(norm(q, p["mixer.q_norm"], 1, eps), theta)
             k = rope(norm(k, p["mixer.k_norm"], 1, eps), theta).repeat(groups, axis=1)
             scores = np.einsum("thd,shd->hts", q, k) / np.float32(d**0.5)
             scores[:, (back < 0) | (local & (back > spec.window_size))] = -np.inf
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
-            mixed = np.einsum(
-                "hts,shd->thd", weights / weights.sum(-1, keepdims=True), v.repeat(groups, axis=1)
-            )
-            mixed = mixed.reshape(len(x), -1) @ p["mixer.o_proj"].T
-            x = x + norm(mixed, p["post_mixer_norm"], np.float32(0.2), eps)
+            shares = np.exp(scores - scores.max(-1, keepdims=True))
+            shares /= shares.sum(-1, keepdims=True)
+            mixed = np.einsum("hts,shd->thd", shares, v.repeat(groups, axis=1)).reshape(len(x), -1)
+            x = x + norm(mixed @ p["mixer.o_proj"].T, p["post_mixer_norm"], np.float32(0.2), eps)
             gate, up = np.split(norm(x, p["pre_mlp_norm"], 1, eps) @ p["mlp.gate_up_proj"].T, 2, axis=1)
             inner = gate / (1 + np.exp(-gate)) * up @ p["mlp.down_proj"].T
             x = x + norm(inner, p["post_mlp_norm"], np.float32(5**-1.5), eps)

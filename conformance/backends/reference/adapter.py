@@ -40,7 +40,7 @@ class ReferenceAdapter(Adapter):
     roundings of low precision to where engines may have them.
     """
 
-    capabilities = frozenset(CAPABILITIES) - {"ragged"}
+    capabilities = frozenset(CAPABILITIES)
     dtypes = ("float32", "bfloat16", "float64")
     orders = ("relabel:N", "casts:NAME,NAME")
 

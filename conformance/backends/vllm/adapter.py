@@ -33,7 +33,7 @@ __all__ = ["VllmAdapter"]
 _ENVIRONMENT: Mapping[str, str] = {
     # The engine steps in this process, where its scheduler can be told the chunks.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # The newer runner has another interface for logits processors, and none of it on CPUs.
+    # The newer model runner takes another kind of logits processor, and needs Triton: not on CPUs.
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     # Nothing is fetched, nothing is reported, nobody is looked for on the network.
     "HF_HUB_OFFLINE": "1",

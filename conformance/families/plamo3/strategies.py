@@ -17,7 +17,9 @@ __all__ = ["specs"]
 _HIDDEN = (48, 80, 96, 112)
 _INNER = (56, 72, 88, 136)
 _HEAD_DIMS = (16, 24, 32)
-_VOCABULARY = (120, 131, 150)  # untied heads have 128, 144 and 160 rows
+# By whether the head is tied. An untied head is padded to a multiple of 16 rows (docs/plamo3.md §3), which
+# an engine may refuse to load; load/matrix tries that, so that a refusal does not hide everything else.
+_VOCABULARY = {True: (120, 131, 150), False: (128, 144, 160)}
 # Original lengths that put both ends of YaRN's ramp inside every head, at frequencies that turn within
 # the first dozen positions.
 _ORIGINAL_LENGTHS = (256, 512, 1024)
@@ -65,6 +67,7 @@ def specs(
         depth = draw(st.integers(pattern, pattern + 3), label="num_hidden_layers")
     else:
         pattern, depth = (2, 1) if layers == "local" else (1, 1)
+    tied = not draw(st.booleans(), label="untied")
     local_theta = draw(st.sampled_from(_LOCAL_THETAS), label="rope_local_theta")
     lengths: dict[str, Any] = {"max_position_embeddings": 4096}
     if release == "2604":
@@ -75,7 +78,7 @@ def specs(
             "rope_scaling_factor": draw(st.sampled_from(_FACTORS), label="rope_scaling_factor"),
         }
     return Plamo3Spec(
-        vocab_size=size("vocab_size", _VOCABULARY),
+        vocab_size=size("vocab_size", _VOCABULARY[tied]),
         hidden_size=hidden,
         num_hidden_layers=depth,
         intermediate_size=inner,
@@ -87,6 +90,6 @@ def specs(
         rope_local_theta=local_theta,
         rope_theta=100 * local_theta,
         rms_norm_eps=draw(st.sampled_from([1e-6, 1e-5]), label="rms_norm_eps"),
-        tie_word_embeddings=draw(st.booleans().map(lambda untied: not untied), label="tie_word_embeddings"),
+        tie_word_embeddings=tied,
         **lengths,
     )

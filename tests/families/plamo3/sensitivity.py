@@ -278,7 +278,7 @@ def print_tables(count: int, *, every: bool) -> None:
         its = {fault_id: ratios for (where, fault_id), ratios in mistakes.items() if where == number}
         for group in [{fault_id: ratios} for fault_id, ratios in its.items()] if every else [its]:
             ratios = [ratio for ratios in group.values() for ratio in ratios]
-            least = min(group, key=lambda fault_id: min(group[fault_id]))  # noqa: B023  (used at once)
+            least = min(group, key=lambda fault_id: min(group[fault_id]))
             print(
                 f"| {number} {place.name} | {len(group)} | {len(ratios)} | {min(ratios):,.0f} | `{least}` "
                 f"| {np.median(ratios):,.0f} |"

@@ -1,4 +1,4 @@
-"""The tiny models of the cases hide nothing: every parameter and every rule leaves a trace (docs/checkpoints.md)."""
+"""The cases' tiny models hide nothing: every parameter and rule leaves a trace (docs/checkpoints.md)."""
 
 from __future__ import annotations
 

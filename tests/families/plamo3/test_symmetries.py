@@ -47,10 +47,10 @@ def test_relabelling_permutes_every_tensor_but_the_gains_of_q_and_k(name: str) -
     weights = weights_of(spec, torch.float32)
     relabelled = relabel(spec, weights, 1)
     assert list(relabelled) == list(weights)
-    same = [name for name, w in weights.items() if torch.equal(relabelled[name], w)]
-    assert same == [name for name in parameter_table(spec) if "q_norm" in name or "k_norm" in name]
-    for name, w in weights.items():
-        assert torch.equal(relabelled[name].flatten().sort().values, w.flatten().sort().values), name
+    same = [key for key, w in weights.items() if torch.equal(relabelled[key], w)]
+    assert same == [key for key in parameter_table(spec) if "q_norm" in key or "k_norm" in key]
+    for key, w in weights.items():
+        assert torch.equal(relabelled[key].flatten().sort().values, w.flatten().sort().values), key
 
 
 def test_q_and_k_rows_keep_their_order_because_rope_pairs_them() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,8 +38,13 @@ def sha256(spec: Plamo3Spec, seed: int, recipe: str = "telling") -> str:
 @pytest.mark.parametrize(
     ("spec", "seed", "recipe", "expected"),
     [
-        (tiny(), 1, "telling", "2f9208cfd433db9c84975ff34b5127f1044783a97194a2e09072f32fef2f00b8"),
-        (tiny_2604(tie_word_embeddings=False), 65535, "telling", "f766764ade493818753a55ff285ada569bd50dc9b1be9ece084b16602fd519e1"),
+        (tiny(), 1, "telling", "be029db4d4742e2e206ad52332b778100ac81a67b26dfc3dceb62dded901143b"),
+        (
+            tiny_2604(tie_word_embeddings=False),
+            65535,
+            "telling",
+            "f766764ade493818753a55ff285ada569bd50dc9b1be9ece084b16602fd519e1",
+        ),
         (tiny_2604(), 1, "fresh", "7b102220968c2e8b23d9278ffb16e590e3269aa4a215779a54adedd43df03569"),
     ],
 )
@@ -73,7 +79,8 @@ def test_no_two_tensors_and_no_two_seeds_share_a_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"window_size": 5}, {"rms_norm_eps": 1e-5}, {"rope_theta": 1e5}, {"max_position_embeddings": 8192}]
+    "change",
+    [{"window_size": 5}, {"rms_norm_eps": 1e-5}, {"rope_theta": 1e5}, {"max_position_embeddings": 8192}],
 )
 def test_every_key_of_the_spec_names_other_weights(change: dict[str, int]) -> None:
     before, after = tiny_weights(tiny(), 1), tiny_weights(tiny(**change), 1)
@@ -98,7 +105,7 @@ def test_effective_gains_differ_from_site_to_site_and_from_1() -> None:
     gains = {site: weights[f"{FIRST}{site}.weight"] + offset for site, offset in OFFSETS.items()}
     gains["norm"] = weights["model.norm.weight"] + 1
     means = sorted(float(gain.mean()) for gain in gains.values())
-    assert all(later - earlier > 0.05 for earlier, later in zip(means, means[1:], strict=False))
+    assert all(later - earlier > 0.05 for earlier, later in pairwise(means))
     assert min(abs(mean - 1) for mean in means) > 0.05
     for site, gain in gains.items():
         assert gain.std() > 0.1, site
@@ -123,7 +130,9 @@ def test_some_tokens_have_one_channel_100_times_the_rest() -> None:
 def test_one_key_head_has_a_mean_square_near_eps() -> None:
     spec = tiny()
     qkv = tiny_weights(spec, 1)[f"{FIRST}mixer.qkv_proj.weight"].reshape(-1, spec.head_dim, spec.hidden_size)
-    mean_square = spec.hidden_size * (qkv.astype(np.float64) ** 2).mean(axis=(1, 2))  # of heads, for unit input
+    mean_square = spec.hidden_size * (qkv.astype(np.float64) ** 2).mean(
+        axis=(1, 2)
+    )  # of heads, for unit input
     first_key = spec.num_attention_heads
     assert 1e-6 < mean_square[first_key] < 1e-5
     assert (np.delete(mean_square, first_key) > 0.8).all()

@@ -85,9 +85,13 @@ class Memory:
         if self.knobs.reset == "ignored":
             return
         for kind, log in self.logs.items():
-            if kind == GLOBAL or self.knobs.reset != "keeps local":
+            if self.knobs.reset == "zeroes":
+                log.keys = {layer: torch.zeros_like(k) for layer, k in log.keys.items()}
+                log.values = {layer: torch.zeros_like(v) for layer, v in log.values.items()}
+            elif kind == GLOBAL or self.knobs.reset != "keeps local":
                 log.keep(0, 0)
-        self._cut_count(0)
+        if self.knobs.reset != "zeroes":
+            self._cut_count(0)
 
     def crop(self, length: int) -> None:
         """Cut the cache back to its first `length` tokens; a longer length changes nothing."""

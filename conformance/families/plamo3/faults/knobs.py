@@ -98,7 +98,9 @@ class Knobs:
     crop_error: int = 0  # tokens kept beyond the asked length
     crop_to_zero: Literal["empties", "ignored"] = "empties"
     crop_past_end: Literal["kept", "counted", "emptied"] = "kept"
-    reset: Literal["empties", "ignored", "keeps local"] = "empties"
+    reset: Literal["empties", "ignored", "keeps local", "zeroes"] = (
+        "empties"  # zeroes: K and V stay, as zeros
+    )
     reorder: Literal["all", "none", "local only", "global only", "keys only"] = "all"
     reorder_mask: Literal["moves", "stays"] = "moves"
     cache_dtype: Literal["run", "bfloat16", "float16", "float8"] = "run"

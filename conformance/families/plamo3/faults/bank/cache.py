@@ -184,6 +184,14 @@ OPERATIONS = (
         reset="ignored",
     ),
     cache(
+        "reset-zeroes-contents",
+        7,
+        "reset incomplete",
+        "Emptying the cache fills K and V with zeros, but their number stays and they are attended.",
+        RESET,
+        reset="zeroes",
+    ),
+    cache(
         "reset-keeps-local",
         7,
         "reset incomplete",
