@@ -40,6 +40,7 @@ class Options:
     checkpoint: Path | None = None
     release_code: dict[str, str] = field(default_factory=dict)
     shrink: int = 40
+    again: str = ""
     bounds: Bounds = Bounds()
 
 
@@ -68,8 +69,17 @@ def read_options(given: Any) -> Options:
         checkpoint=Path(given.checkpoint) if given.checkpoint else None,
         release_code=parse_sources(given.release_code, os.environ, of_families),
         shrink=given.shrink,
+        again=_again(given),
         bounds=Bounds(run_seconds=given.timeout_run, memory_bytes=int(given.memory * 2**30)),
     )
+
+
+def _again(given: Any) -> str:
+    """The options, beside backend and release, that a rerun needs to judge the same trials."""
+    words = [f"--examples {given.examples}"] if given.examples != 2 else []
+    words += [f"--checkpoint '{given.checkpoint}'"] if given.checkpoint else []
+    words += [f"--release-code '{code}'" for code in given.release_code]
+    return "".join(f" {word}" for word in words)
 
 
 def _chosen(what: str, given: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -132,7 +142,7 @@ class Bench:
         else:
             result = self._judge(cell, hello, covering)
         bundle = self._bundle(cell, result, hello) if result.findings else None
-        return record_of(cell, result, nodeid, bundle)
+        return record_of(cell, result, nodeid, bundle, self.options.again)
 
     def _judge(self, cell: Cell, hello: Hello, covering: Sequence[Deviation]) -> CellResult:
         try:
@@ -146,7 +156,7 @@ class Bench:
                 brought=self.brought,
             )
         except WorkerError as error:
-            return CellResult("error", f"the reference gave no answer: {error}")
+            return CellResult("error", f"the reference {error.kind}: {error}")
 
     def _bundle(self, cell: Cell, result: CellResult, hello: Hello | WorkerError) -> str:
         """Make the first finding smaller and write it down; the bundle's path."""

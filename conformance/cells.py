@@ -94,8 +94,10 @@ class CellResult:
     measured: dict[str, list[Any]] = field(default_factory=dict)
 
 
-def inapplicable(cell: Cell, hello: Hello) -> str | None:
+def inapplicable(cell: Cell, hello: Hello, brought: Checkpoint | None = None) -> str | None:
     """Why a backend cannot be asked to run a case, or None."""
+    if brought is not None and (cell.case.specs or cell.case.fixed or cell.case.variants):
+        return "needs models of its own"
     missing = sorted(cell.case.needs - hello.capabilities)
     if missing:
         return f"no {', '.join(missing)}"
@@ -133,7 +135,7 @@ def judge(
         checkpoints: where generated checkpoints are kept.
         brought: a checkpoint of the user's, instead of drawn models.
     """
-    reason = inapplicable(cell, hello)
+    reason = inapplicable(cell, hello, brought)
     if reason is not None:
         return CellResult(NOT_APPLICABLE, reason)
     result = CellResult(PASS)
@@ -160,12 +162,12 @@ def judge(
                 result.findings.append(Finding(trial, checkpoint, claim, outcome))
             else:
                 explained.update((entry, pattern) for pattern in entry.claims if fnmatchcase(label, pattern))
-    if declined_trials:
-        result.measured["trials declined"] = list(declined_trials)
     if not result.trials:
-        return CellResult(
-            NOT_APPLICABLE, declined_trials[0] if declined_trials else "no trial for this release"
-        )
+        reason = declined_trials[0] if declined_trials else "no trial for this release"
+        return CellResult(NOT_APPLICABLE, reason)
+    if declined_trials:
+        every = result.trials + len(declined_trials)
+        result.reason = f"{len(declined_trials)} of {every} trials declined: {declined_trials[0]}"
     _settle(result, deviations, explained)
     return result
 

@@ -119,6 +119,8 @@ def span_cells(feed: Feed, spans: tuple[Span, ...]) -> np.ndarray:
     """bool [B, T]: the positions of some spans."""
     cells = np.zeros((feed.batch, feed.width), dtype=bool)
     for span in spans:
+        if not 0 <= span.start < span.stop <= feed.width:
+            raise ValueError(f"{span} lies outside a feed of {feed.width} columns")
         cells[span.row, span.start : span.stop] = True
     return cells
 
@@ -255,10 +257,12 @@ class SameTopTokens(Claim):
         other = runs[self.other.key].logits
         assert other is not None
         verdict = compare(runs[self.feed.key].logits, other, noise, real_cells(self.feed), self.feed.dtype)
-        holds = verdict.grade is not Grade.ERROR and verdict.flips == 0
-        return Outcome(
-            self.label, holds, verdict, text, {"flips": verdict.flips, "near_ties": verdict.near_ties}
-        )
+        if verdict.grade is Grade.ERROR:
+            return Outcome(self.label, False, verdict, text)
+        # Values of two dtypes differ by more than either's noise; only the tokens are claimed to agree.
+        grade = Grade.DIVERGENT if verdict.flips else Grade.ROUNDING
+        counts = {"flips": verdict.flips, "near_ties": verdict.near_ties}
+        return Outcome(self.label, not verdict.flips, replace(verdict, grade=grade, ratio=0.0), text, counts)
 
 
 @dataclass(frozen=True)
@@ -325,4 +329,5 @@ class WindowSpan(Claim):
         elif holes:
             text += f", and misses {holes} within"
         grade = Grade.EXACT if holds else Grade.DIVERGENT
-        return Outcome(self.label, holds, Verdict(grade, compared=len(moved)), text, {"span": seen})
+        measured = {"span": {"seen": seen, "expected": self.expected}}
+        return Outcome(self.label, holds, Verdict(grade, compared=len(moved)), text, measured)

@@ -76,7 +76,13 @@ def read_deviations(directory: Path, backends: Iterable[str]) -> list[Deviation]
             data = tomllib.loads(file.read_text())
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{file.name} is not TOML: {error} [{file}]") from None
-        for number, entry in enumerate(data.get("deviation", []), 1):
+        for key in data:
+            if key != "deviation":
+                raise BadInput(f"{key} is not a key of a deviation file: deviation [{file}]")
+        tables = data.get("deviation", [])
+        if not isinstance(tables, list):
+            raise BadInput.value("deviation", type(tables).__name__, "an array of tables", str(file))
+        for number, entry in enumerate(tables, 1):
             entries.append(_entry(backend, entry, f"{file.name} entry {number}"))
     return entries
 
@@ -88,8 +94,14 @@ def _entry(backend: str, entry: dict[str, Any], source: str) -> Deviation:
         raise BadInput(
             f"{key} is not a key of a deviation: {', '.join(sorted(_KEYS | _OPTIONAL))} [{source}]"
         )
-    if not isinstance(entry["claims"], list) or not entry["claims"]:
-        raise BadInput.value("claims", entry["claims"], "a list of claim label patterns", source)
+    claims = entry["claims"]
+    if not isinstance(claims, list) or not claims or not all(isinstance(text, str) for text in claims):
+        raise BadInput.value("claims", claims, "a list of claim label patterns", source)
+    for key in sorted(set(entry) - {"claims", "case"}):
+        if not isinstance(entry[key], str):
+            raise BadInput.value(key, entry[key], "a string", source)
     cases = [entry["case"]] if isinstance(entry["case"], str) else entry["case"]
+    if not isinstance(cases, list) or not cases or not all(isinstance(text, str) for text in cases):
+        raise BadInput.value("case", entry["case"], "a pattern of case ids, or a list of them", source)
     values = {**entry, "case": tuple(cases), "claims": tuple(entry["claims"])}
     return Deviation(backend=backend, source=source, **values)

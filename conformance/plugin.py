@@ -131,14 +131,20 @@ class _Cells:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        for name, ran in getattr(node, "workeroutput", {}).get("conformance", {}).items():
-            self.provenance.setdefault(name, ran)
+        self._merge(getattr(node, "workeroutput", {}).get("conformance", {}))
+
+    def _merge(self, provenance: dict[str, Any]) -> None:
+        """Under xdist, the process that a backend really ran in speaks for it."""
+        for name, ran in provenance.items():
+            known = self.provenance.get(name)
+            if known is None or known["seconds"]["calls"] < ran["seconds"]["calls"]:
+                self.provenance[name] = ran
 
     def pytest_sessionfinish(self) -> None:
         bench = self.config.stash.get(_BENCH, None)
         if bench is None:
             return
-        self.provenance.update(bench.provenance())
+        self._merge(bench.provenance())
         self.seconds = bench.seconds()
         bench.close()
         if hasattr(self.config, "workeroutput"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +26,7 @@ from conformance.workers.host import Bounds, Hello, Worker, WorkerError
 __all__ = ["Run", "Session", "Spending"]
 
 T = TypeVar("T")
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -71,18 +74,19 @@ class Session:
     """Workers of one test run, and every run they made.
 
     Args:
-        directory: logs and logits files of the session.
+        directory: logs of the session; a temporary one if none is given.
         bounds: what one call may cost.
     """
 
     def __init__(self, directory: Path | None = None, bounds: Bounds = Bounds()) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="conformance-") if directory is None else None
-        self.directory = directory or Path(self._temporary.name if self._temporary else ".")
+        # Logits pass through a directory of this session alone: a file of another one is no answer.
+        self._exchange = tempfile.TemporaryDirectory(prefix="conformance-")
+        self.directory = directory or Path(self._exchange.name)
         self.bounds = bounds
         self._desks: dict[str, _Desk] = {}
         self._runs: dict[tuple[str, str, str], Future[Run]] = {}
         self._truths: dict[tuple[str, str], Future[Truth]] = {}
-        self._files = 0
+        self._files = itertools.count(1)
         self.reference = "reference"
         self.waits = {"engine start": 0.0, "engine": 0.0, "reference": 0.0}
 
@@ -154,8 +158,7 @@ class Session:
             desk.thread.shutdown(cancel_futures=True)
             desk.worker.stop()
         self._desks.clear()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        self._exchange.cleanup()
 
     def _desk(self, name: str) -> _Desk:
         if name not in self._desks:
@@ -188,21 +191,20 @@ class Session:
     def _call(
         self, desk: _Desk, checkpoint: Checkpoint, feed: Feed, orders: tuple[str, ...]
     ) -> tuple[Mapping[str, np.ndarray], Run]:
-        self._files += 1
-        out = self.directory / f"{_file_name(desk.backend.name)}-{self._files}.safetensors"
-        out.parent.mkdir(parents=True, exist_ok=True)
+        out = Path(self._exchange.name) / f"{next(self._files)}.safetensors"
         if desk.dress is not None:
             checkpoint = desk.dress(checkpoint)
         params = {"checkpoint": str(checkpoint.path), "feed": feed.to_dict(), "logits": str(out)}
-        answer = desk.worker.run({**params, "orders": list(orders)})
+        try:
+            answer = desk.worker.run({**params, "orders": list(orders)})
+            tensors = load_file(out)
+        except (OSError, SafetensorError, TypeError) as error:
+            raise WorkerError("protocol", f"wrote no readable logits file: {error}") from None
+        finally:
+            out.unlink(missing_ok=True)
         desk.spending.calls += 1
         desk.spending.prepare += answer.get("prepare_seconds", 0.0)
         desk.spending.forward += answer.get("run_seconds", 0.0)
-        try:
-            tensors = load_file(out)
-        except (OSError, SafetensorError) as error:
-            raise WorkerError("protocol", f"wrote no readable logits file: {error}") from None
-        out.unlink()
         run = Run(
             None, seconds=answer.get("run_seconds", 0.0), prepare_seconds=answer.get("prepare_seconds", 0.0)
         )
@@ -210,4 +212,7 @@ class Session:
 
 
 def _file_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60]
+    plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+    if len(plain) <= _LONGEST_NAME:
+        return plain
+    return f"{plain[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -8,6 +8,7 @@ parameters or configuration make the oracle compute what such an implementation 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from conformance.families.base import GLOBAL, LOCAL
 class WindowPlusOne(ReferenceAdapter):
     """A local layer of 2604 sees W + 1 tokens: the convention of 4k."""
 
-    releases = ("2604",)
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__({**options, "releases": ["2604"]})
 
     def prepare(self, checkpoint: Path) -> Any:
         model = super().prepare(checkpoint)
@@ -69,7 +71,8 @@ class GroupsTiled(_Changed):
 class AmplitudeDropped(_Changed):
     """YaRN stretches the frequencies, but cos and sin are not multiplied by 0.1·ln(s) + 1."""
 
-    releases = ("2604",)
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__({**options, "releases": ["2604"]})
 
     def change(self, spec: Any, kind: str, block: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if kind != GLOBAL:

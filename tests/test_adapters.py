@@ -28,15 +28,16 @@ BROKEN = [
 REFERENCE = ReferenceAdapter({})
 
 
-def case_of(chapter: str, function: str) -> Case:
+def case_of(case_id: str) -> Case:
+    """A case of cases/, by its id."""
+    chapter = case_id.partition("/")[0]
     file = case_directory() / f"test_{chapter}.py"
     spec = importlib.util.spec_from_file_location(f"chapter_{chapter}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = getattr(module, function)
-    assert isinstance(found, Case)
+    (found,) = [x for x in vars(module).values() if isinstance(x, Case) and x.id == case_id]
     return found
 
 
@@ -55,19 +56,19 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("broken", "release"), BROKEN)
 def test_one_thing_broken_is_red(broken: type[ReferenceAdapter], release: str, checkpoints: Path) -> None:
-    result = result_of(broken, case_of("reference", "whole"), release, checkpoints)
+    result = result_of(broken, case_of("reference/whole"), release, checkpoints)
     assert (result.status, result.reason) == ("fail", "1 of 1 claims failed")
     assert result.grade == "divergent"
 
 
 @pytest.mark.parametrize("release", ["2604", "4k"])
 def test_nothing_broken_is_green(release: str, checkpoints: Path) -> None:
-    result = result_of(adapters.Untouched, case_of("reference", "whole"), release, checkpoints)
+    result = result_of(adapters.Untouched, case_of("reference/whole"), release, checkpoints)
     assert (result.status, result.reason) == ("pass", "")
 
 
 def test_a_window_off_by_one_shows_where_the_window_ends(checkpoints: Path) -> None:
-    result = result_of(adapters.WindowPlusOne, case_of("reference", "whole"), "2604", checkpoints)
+    result = result_of(adapters.WindowPlusOne, case_of("reference/whole"), "2604", checkpoints)
     (finding,) = result.findings
     assert finding.outcome.verdict.first_bad is not None
     assert finding.outcome.verdict.first_bad.position == finding.trial.spec.window_size
@@ -75,14 +76,14 @@ def test_a_window_off_by_one_shows_where_the_window_ends(checkpoints: Path) -> N
 
 def test_a_window_off_by_one_is_measured(checkpoints: Path) -> None:
     """The models of this case have one layer, whose span can be counted."""
-    result = result_of(adapters.WindowPlusOne, case_of("window", "local_span"), "2604", checkpoints)
+    result = result_of(adapters.WindowPlusOne, case_of("window/local-prefill"), "2604", checkpoints)
     assert result.status == "fail"
     assert all(f.outcome.measured["span"] == f.trial.spec.window_size + 1 for f in result.findings)
 
 
 def test_what_agrees_with_itself_is_caught_by_the_reference_alone(checkpoints: Path) -> None:
     """A forgotten offset is the same in every chunking: laws about itself hold, laws about meaning do not."""
-    result = result_of(adapters.OffsetForgotten, case_of("decode", "token_by_token"), "2604", checkpoints)
+    result = result_of(adapters.OffsetForgotten, case_of("decode/token-by-token"), "2604", checkpoints)
     labels = {finding.outcome.label for finding in result.findings}
     assert labels
     assert all(label.startswith("reference: ") for label in labels)
@@ -91,4 +92,4 @@ def test_what_agrees_with_itself_is_caught_by_the_reference_alone(checkpoints: P
 
 def _labels(result: CellResult) -> list[str]:
     (trial,) = {id(finding.trial): finding.trial for finding in result.findings}.values()
-    return [claim.label for claim in case_of("decode", "token_by_token").plan(trial).claims]
+    return [claim.label for claim in case_of("decode/token-by-token").plan(trial).claims]

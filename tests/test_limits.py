@@ -7,7 +7,7 @@ import pytest
 from conformance.errors import BadInput
 from conformance.limits import allowed, violation, within
 
-LIMITS = {
+LIMITS: dict[str, dict[str, Any]] = {
     "head_dim": {"one_of": [32, 64]},
     "hidden_size": {"multiple_of": 16, "max": 128},
     "window_size": {"min": 4},

@@ -70,6 +70,8 @@ def check(
             sys.stderr.write(f"{backend} could not be judged: no case ran\n")
         raise typer.Exit(2)
     verdict, sentence = _sentence(backend, content["cells"])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or (code and not verdict):
+        verdict, sentence = 2, f"{backend} could not be judged: the run broke off"
     if not as_json:
         print(sentence)
     raise typer.Exit(verdict)

@@ -12,7 +12,7 @@ from rich.text import Text
 __all__ = ["print_matrix", "summary"]
 
 _STYLES = {"pass": "green", "known": "yellow", "fail": "bold red", "error": "bold red", "n/a": "dim"}
-_NARROWEST = 100
+_NARROWEST = 120
 
 
 def print_matrix(records: Sequence[dict[str, Any]], console: Console) -> None:
@@ -31,6 +31,7 @@ def print_matrix(records: Sequence[dict[str, Any]], console: Console) -> None:
         "A number is the largest error / noise; conforming is at most 8. = means equal to the bit.",
         style="dim",
     )
+    _spans(records, console)
     for title, status in (("known differences", "known"), ("not applicable", "n/a")):
         _reasons(title, [r for r in records if r["status"] == status], console)
     console.print(summary(records))
@@ -66,7 +67,7 @@ def _square(record: dict[str, Any] | None) -> Text:
         case "pass" if record["refused"] == record["claims"]:
             words = "refuses"
         case "pass":
-            words = "=" if record["grade"] == "exact" else _figure(record["ratio"])
+            words = "=" if record["grade"] == "exact" else _figure(record["ratio"]) or "holds"
         case "known":
             words = f"known {_figure(record['ratio'])}"
         case "fail":
@@ -76,7 +77,28 @@ def _square(record: dict[str, Any] | None) -> Text:
     return Text(words, style=_STYLES[record["status"]])
 
 
+def _spans(records: Sequence[dict[str, Any]], console: Console) -> None:
+    """Effective window spans, where they were measured: tokens that the last position really saw."""
+    lines: dict[str, list[str]] = {}
+    for record in records:
+        spans = [found for label, found in record["measured"].items() if label.endswith(": span")]
+        if not spans:
+            continue
+        every = [span for found in spans for span in found]
+        wrong = [f"{s['seen']} instead of {s['expected']}" for s in every if s["seen"] != s["expected"]]
+        seen = sorted({s["seen"] for s in every})
+        words = ", ".join(dict.fromkeys(wrong)) if wrong else f"as the release says ({seen[0]} to {seen[-1]})"
+        place = f"{record['backend']} {record['release']}"
+        lines.setdefault(place, []).append(f"{record['case'].partition('/')[2]}: {words}")
+    if lines:
+        console.print("tokens seen by the last position:", style="bold")
+    for place, words in lines.items():
+        console.print(f"  {place}: {'; '.join(words)}", soft_wrap=True)
+
+
 def _figure(ratio: float) -> str:
+    if ratio == 0:
+        return ""  # the claim was no matter of values: a window span, a published bound
     return f"{ratio:.2g}" if ratio < 100 else f"{ratio:.0f}" if ratio < 1e5 else f"{ratio:.0e}"
 
 

@@ -10,7 +10,9 @@ from conformance.compare.verdict import Verdict
 __all__ = ["record_of", "verdict_data", "verdict_words"]
 
 
-def record_of(cell: Cell, result: CellResult, nodeid: str, bundle: str | None = None) -> dict[str, Any]:
+def record_of(
+    cell: Cell, result: CellResult, nodeid: str, bundle: str | None = None, options: str = ""
+) -> dict[str, Any]:
     """The record of one cell, as it stands in the JSON report (docs/report.md)."""
     return {
         "case": cell.case.id,
@@ -31,7 +33,7 @@ def record_of(cell: Cell, result: CellResult, nodeid: str, bundle: str | None = 
         "findings": [_finding(finding) for finding in result.findings],
         "nodeid": nodeid,
         "bundle": bundle,
-        "lines": _lines(cell, result, nodeid, bundle) if result.status in ("fail", "error") else [],
+        "lines": _lines(cell, result, nodeid, bundle, options) if result.status in ("fail", "error") else [],
     }
 
 
@@ -40,10 +42,16 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "claim": finding.outcome.label,
         "text": finding.outcome.text,
-        "model": finding.trial.describe(),
+        "model": _model(finding),
         "checkpoint": finding.checkpoint.identity,
         "verdict": verdict_data(verdict),
     }
+
+
+def _model(finding: Finding) -> str:
+    if finding.checkpoint.seed is None:
+        return f"{finding.trial.spec.describe()}, in {finding.checkpoint.path}"
+    return finding.trial.describe()
 
 
 def verdict_data(verdict: Verdict) -> dict[str, Any]:
@@ -77,8 +85,8 @@ def verdict_words(verdict: Verdict) -> str:
     )
 
 
-def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None) -> list[str]:
-    again = f"again: pytest '{nodeid}' --backend '{cell.backend.name}' --release {cell.release}"
+def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None, options: str) -> list[str]:
+    again = f"again: pytest '{nodeid}' --backend '{cell.backend.name}' --release {cell.release}{options}"
     if bundle is not None:
         again = f"again: conformance replay {bundle}"
     if not result.findings:
@@ -88,7 +96,7 @@ def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None) -> l
         ]
     finding = result.findings[0]
     verdict = finding.outcome.verdict
-    where = f"{finding.outcome.text}; {finding.trial.describe()}"
+    where = f"{finding.outcome.text}; {_model(finding)}"
     if verdict.first_bad is not None:
         beyond = verdict.first_bad.position - finding.trial.spec.window_size
         edge = f"W{beyond:+d}" if beyond else "W"

@@ -71,6 +71,6 @@ def test_equal_tensors_give_equal_bytes_whatever_their_memory_layout(tmp_path: P
 
 def test_bfloat16_refuses_values_that_it_would_have_to_round(tmp_path: Path) -> None:
     file = tmp_path / "x"
-    with pytest.raises(ValueError, match="^a: values are no BF16 values; round them first$"):
+    with pytest.raises(ValueError, match=r"^a: values are no BF16 values; round them first$"):
         write_container(file, {"b": TENSORS["b"], "a": np.array([1.001], np.float32)}, "bfloat16")
     assert not file.exists()

@@ -93,4 +93,4 @@ def test_rounding_twice_changes_nothing_and_keeps_the_shape() -> None:
     assert once.dtype == np.float32
     assert np.array_equal(round_to_bfloat16(once), once)
     assert not (once.view(np.uint32) & 0xFFFF).any()
-    assert round_to_bfloat16(np.float64(1.001)).shape == ()
+    assert round_to_bfloat16(np.array(1.001)).shape == ()

@@ -100,7 +100,8 @@ def message_of(source: object, release: Release = LATE, python: str = NEVER_RUN)
 
 def test_a_missing_directory_is_named(snapshot: Path) -> None:
     assert message_of("nowhere") == (
-        "release code = 'nowhere', but should be a snapshot directory of pfnet/plamo-3-nict-2604-31b-base, or hub"
+        "release code = 'nowhere', but should be a snapshot directory of "
+        "pfnet/plamo-3-nict-2604-31b-base, or hub"
     )
     file = snapshot / "modeling_plamo.py"
     assert message_of(file, SHORT) == (
@@ -173,8 +174,8 @@ def test_a_short_revision_is_looked_up_in_the_hub_s_cache(tmp_path: Path, hub_py
 def test_a_revision_that_cannot_be_had_is_named(hub_python: str) -> None:
     message = message_of("hub", LATE, hub_python)
     assert message.startswith(
-        "pfnet/plamo-3-nict-2604-31b-base at e26c257e2175b05db69f01b52f4edf6fa4118f53 could not be had from the hub: "
-        "huggingface_hub.errors."
+        "pfnet/plamo-3-nict-2604-31b-base at e26c257e2175b05db69f01b52f4edf6fa4118f53 could not be had "
+        "from the hub: huggingface_hub.errors."
     )
     assert "\n" not in message
 

@@ -248,8 +248,8 @@ def test_config_json_must_be_json(brought: Path) -> None:
     file = brought / "config.json"
     file.write_text("{'vocab_size': 97}")
     assert message_of(brought) == (
-        "config.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1) "
-        f"[{file}]"
+        "config.json is not JSON: Expecting property name enclosed in double quotes: "
+        f"line 1 column 2 (char 1) [{file}]"
     )
 
 
@@ -312,7 +312,7 @@ def test_a_truncated_file_is_named(brought: Path, length: int) -> None:
 
 def test_a_missing_tensor_is_named(brought: Path) -> None:
     name = "model.layers.layers.1.mixer.k_norm.weight"
-    rewrite(brought, lambda tensors: tensors.pop(name))
+    rewrite(brought, lambda tensors: tensors.__delitem__(name))
     assert message_of(brought) == f"{name} is missing, but its config.json asks for [16] [{brought}]"
 
 

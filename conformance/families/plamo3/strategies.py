@@ -19,7 +19,7 @@ _INNER = (56, 72, 88, 136)
 _HEAD_DIMS = (16, 24, 32)
 # By whether the head is tied. An untied head is padded to a multiple of 16 rows (docs/plamo3.md §3), which
 # an engine may refuse to load; load/matrix tries that, so that a refusal does not hide everything else.
-_VOCABULARY = {True: (120, 131, 150), False: (128, 144, 160)}
+_VOCABULARY = {True: (120, 131, 150), False: (128, 208, 240)}
 # Original lengths that put both ends of YaRN's ramp inside every head, at frequencies that turn within
 # the first dozen positions.
 _ORIGINAL_LENGTHS = (256, 512, 1024)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -169,8 +169,12 @@ class Subject:
     noise: np.ndarray
 
     def moved(self, logits: np.ndarray) -> np.ndarray:
-        """[T]: the largest distance of a position's logits from the exact ones, in units of its noise."""
-        return np.asarray(np.abs(logits.astype(np.float64) - self.exact).max(axis=-1) / self.noise)
+        """[T]: the largest distance of a position's logits from the exact ones, in units of its noise.
+
+        The logits may be those of the first positions only.
+        """
+        exact, noise = self.exact[: len(logits)], self.noise[: len(logits)]
+        return np.asarray(np.abs(logits.astype(np.float64) - exact).max(axis=-1) / noise)
 
     def with_weights(self, weights: Mapping[str, Tensor]) -> np.ndarray:
         """float32 [T, V]: the oracle's logits for other weights."""
@@ -184,7 +188,8 @@ class Subject:
         if fault_id is None:
             return self.with_changes({}, self.feed)
         fault = find(faults.FAULTS, fault_id)
-        decoded = self.feed.token_by_token(2)
+        # From before the window until a ring of W has gone round twice.
+        decoded = self.feed.first(3 * self.spec.window_size + 2).token_by_token(2)
         for feed in (self.feed, decoded):
             if fault.applies(self.spec, feed):
                 return self.with_changes(fault.changes, feed)
@@ -220,8 +225,8 @@ def subject(spec: Plamo3Spec, seed: int, feed: Feed) -> Subject:
 def disturbed(w: Tensor) -> Tensor:
     """Every second row of a matrix, or entry of a vector, one step of BF16 further from zero.
 
-    What rounding a tensor once more may do to it, and the least that can be wrong with a stored value. All rows
-    alike would not do: the norm that follows most matrices undoes a common factor.
+    What rounding a tensor once more may do to it, and the least that can be wrong with a stored value.
+    All rows alike would not do: the norm that follows most matrices undoes a common factor.
     """
     w = w.clone()
     steps = w[::2].contiguous().view(torch.int32) + 0x10000

@@ -33,7 +33,7 @@ def test_a_block_of_31b_is_the_sum_of_five_summands() -> None:
 
 
 def test_a_tied_checkpoint_lists_every_tensor_with_its_shape() -> None:
-    block = {
+    block: dict[str, tuple[int, ...]] = {
         "mixer.qkv_proj.weight": (160, 48),
         "mixer.o_proj.weight": (48, 96),
         "mixer.q_norm.weight": (16,),
@@ -45,7 +45,7 @@ def test_a_tied_checkpoint_lists_every_tensor_with_its_shape() -> None:
         "pre_mlp_norm.weight": (48,),
         "post_mlp_norm.weight": (48,),
     }
-    expected = {"model.embed_tokens.weight": (97, 48)}
+    expected: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (97, 48)}
     for layer in range(3):
         expected |= {f"model.layers.layers.{layer}.{name}": shape for name, shape in block.items()}
     expected["model.norm.weight"] = (48,)

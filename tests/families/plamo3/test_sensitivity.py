@@ -28,7 +28,7 @@ from tests.families.plamo3.sizes import tiny, tiny_2604
 LEAST = 100.0
 # What an evaluation in yet another order may be off by; as much as counts as rounding.
 ROUNDING = 8.0
-MODELS = 3
+MODELS = 2
 FED = Feed(tokens=((3, 1, 4, 1, 5, 9, 2, 6, 5, 35, 89, 79, 32, 38),), steps=(Forward(14),))
 
 

@@ -15,9 +15,16 @@ from conformance.families.plamo3.strategies import specs
 from conformance.limits import violation
 
 # Small enough for every limit below to leave a choice, and what vLLM's attention takes.
-HEADS_OF_32 = {"head_dim": {"one_of": [32, 64, 80, 96, 128]}, "window_size": {"min": 5}}
+HEADS_OF_32: dict[str, dict[str, Any]] = {
+    "head_dim": {"one_of": [32, 64, 80, 96, 128]},
+    "window_size": {"min": 5},
+}
 steady = settings(
-    deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.differing_executors]
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.differing_executors],
 )
 
 
@@ -59,9 +66,9 @@ def test_no_matrix_can_be_transposed_and_no_width_taken_for_another(release: str
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_an_untied_head_has_rows_that_must_not_leak(release: str) -> None:
+def test_an_untied_head_needs_no_padding_which_an_engine_may_refuse(release: str) -> None:
     def check(spec: Plamo3Spec) -> None:
-        assert spec.padded_vocab_size > spec.vocab_size
+        assert spec.tie_word_embeddings == (spec.vocab_size % 16 != 0)
 
     for_all(release, check)
 
