@@ -29,8 +29,9 @@ def conformance(session: nox.Session) -> None:
     session.run("conformance", "env", "sync", *backends)
     arguments = [argument for name in backends for argument in ("--backend", name)]
     rest = _without_backends(session.posargs)
-    reports = ("--json", "build/conformance.json", "--junitxml", "build/junit-conformance.xml")
-    session.run("pytest", "cases", *arguments, *reports, *rest, env=THREADS)
+    reports = ("--json", "build/conformance.json", "--html", "build/conformance.html")
+    junit = ("--junitxml", "build/junit-conformance.xml")
+    session.run("pytest", "cases", "-rfE", *junit, *arguments, *reports, *rest, env=THREADS)
 
 
 @nox.session

@@ -40,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run released code: R=DIR or R=hub",
     )
     add("--shrink", type=int, default=40, metavar="N", help="models to try for smaller failures (default 40)")
+    add("--html", dest="conformance_html", metavar="FILE", help="write the report as an HTML page")
     add("--json", dest="conformance_json", metavar="FILE", help="write the report as JSON")
     add(
         "--timeout-run",
@@ -154,20 +155,22 @@ class _Cells:
         if not self.records:
             return
         from conformance.report.document import document, write_document
+        from conformance.report.html import write_page
         from conformance.report.matrix import console_for, print_matrix
 
         terminal = terminalreporter._tw
         terminalreporter.ensure_newline()
         print_matrix(self.records, console_for(terminal._file, terminal.hasmarkup))
-        if self.config.option.conformance_json:
-            settings = {
-                "examples": self.config.option.examples,
-                "arguments": list(self.config.invocation_params.args),
-            }
-            path = Path(self.config.option.conformance_json)
-            write_document(path, document(self.records, self.provenance, settings, self.seconds))
-            if terminalreporter.verbosity >= 0:
-                terminalreporter.write_line(f"report: {path}")
+        option = self.config.option
+        if not option.conformance_json and not option.conformance_html:
+            return
+        settings = {"examples": option.examples, "arguments": list(self.config.invocation_params.args)}
+        report = document(self.records, self.provenance, settings, self.seconds)
+        for name, write in ((option.conformance_json, write_document), (option.conformance_html, write_page)):
+            if name:
+                write(Path(name), report)
+                if terminalreporter.verbosity >= 0:
+                    terminalreporter.write_line(f"report: {name}")
 
 
 class CellFailed(Exception):

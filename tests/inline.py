@@ -29,6 +29,7 @@ class InlineSession(Session):
 
     def __init__(self, reference: Adapter, backends: dict[str, Adapter]) -> None:
         super().__init__(Path("unused"))
+        self.close()  # there is nothing to wait for
         self.oracle = reference
         self.backends = backends
         self._loaded: dict[tuple[int, str], Any] = {}

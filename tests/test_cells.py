@@ -60,7 +60,7 @@ def deviation(*claims: str, what: str = "it forgets", number: int = 1) -> Deviat
     return Deviation(
         backend="mine",
         release="2604",
-        case="chapter/*",
+        case=("chapter/*",),
         claims=claims,
         what=what,
         evidence="docs/plamo3.md §7",

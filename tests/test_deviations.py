@@ -32,7 +32,7 @@ def test_reading(directory: Path) -> None:
     assert first == Deviation(
         backend="mine",
         release="2604",
-        case="training/*",
+        case=("training/*",),
         claims=("*: training, T = W+1", "mask"),
         what="one token too far",
         evidence="docs/plamo3.md §8",
@@ -52,6 +52,14 @@ def test_what_an_entry_covers(directory: Path) -> None:
     assert not entry.covers("yours", "2604", "training/mask")
     assert not entry.covers("mine", "4k", "training/mask")
     assert not entry.covers("mine", "2604", "decode/training/mask")
+
+
+def test_one_entry_for_several_cases(directory: Path) -> None:
+    several = ENTRY.replace('"training/*"', '["decode/*", "prefill/split"]')
+    (directory / "mine.toml").write_text(several)
+    (entry,) = read_deviations(directory, ["mine"])
+    cases = ("decode/token-by-token", "prefill/split", "prefill/other", "training/mask")
+    assert [case for case in cases if entry.covers("mine", "2604", case)] == list(cases[:2])
 
 
 def test_what_an_entry_explains(directory: Path) -> None:
@@ -76,6 +84,27 @@ MALFORMED = {
     "the second entry": (
         ENTRY + ENTRY + "until = 2027\n",
         "until is not a key of a deviation: case, claims, evidence, release, what [mine.toml entry 2]",
+    ),
+    "another key in the file": (
+        ENTRY.replace("[[deviation]]", "[[deviations]]"),
+        "deviations is not a key of a deviation file: deviation [{file}]",
+    ),
+    "one table": (
+        ENTRY.replace("[[deviation]]", "[deviation]"),
+        "deviation = 'dict', but should be an array of tables [{file}]",
+    ),
+    "a release that is a number": (
+        ENTRY.replace('"2604"', "2604"),
+        "release = 2604, but should be a string [mine.toml entry 1]",
+    ),
+    "a claim that is a number": (
+        ENTRY.replace('"mask"]', "7]"),
+        "claims = ['*: training, T = W+1', 7], but should be a list of claim label patterns "
+        "[mine.toml entry 1]",
+    ),
+    "no case": (
+        ENTRY.replace('"training/*"', "[]"),
+        "case = [], but should be a pattern of case ids, or a list of them [mine.toml entry 1]",
     ),
     "claims as a string": (
         ENTRY.replace('["*: training, T = W+1", "mask"]', '"mask"'),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["print_matrix", "summary"]
+__all__ = ["console_for", "print_matrix", "square_words", "summary"]
 
 _STYLES = {"pass": "green", "known": "yellow", "fail": "bold red", "error": "bold red", "n/a": "dim"}
 _NARROWEST = 120
@@ -60,40 +60,40 @@ def console_for(stream: Any, colour: bool) -> Console:
     return console
 
 
-def _square(record: dict[str, Any] | None) -> Text:
-    if record is None:
-        return Text("")
+def square_words(record: dict[str, Any]) -> str:
+    """What one square of the matrix says."""
+    figure = _figure(record["ratio"])
     match record["status"]:
         case "pass" if record["refused"] == record["claims"]:
-            words = "refuses"
+            return "refuses"
         case "pass":
-            words = "=" if record["grade"] == "exact" else _figure(record["ratio"]) or "holds"
+            return "=" if record["grade"] == "exact" else figure or "holds"
         case "known":
-            words = f"known {_figure(record['ratio'])}"
+            return f"known {figure}".rstrip()
         case "fail":
-            words = f"{record['grade']} {_figure(record['ratio'])}"
-        case status:
-            words = str(status)
-    return Text(words, style=_STYLES[record["status"]])
+            return f"{record['grade']} {figure}".rstrip()
+    return str(record["status"])
+
+
+def _square(record: dict[str, Any] | None) -> Text:
+    return Text("") if record is None else Text(square_words(record), style=_STYLES[record["status"]])
 
 
 def _spans(records: Sequence[dict[str, Any]], console: Console) -> None:
     """Effective window spans, where they were measured: tokens that the last position really saw."""
-    lines: dict[str, list[str]] = {}
+    wrong: dict[str, list[str]] = {}
     for record in records:
-        spans = [found for label, found in record["measured"].items() if label.endswith(": span")]
-        if not spans:
-            continue
-        every = [span for found in spans for span in found]
-        wrong = [f"{s['seen']} instead of {s['expected']}" for s in every if s["seen"] != s["expected"]]
-        seen = sorted({s["seen"] for s in every})
-        words = ", ".join(dict.fromkeys(wrong)) if wrong else f"as the release says ({seen[0]} to {seen[-1]})"
         place = f"{record['backend']} {record['release']}"
-        lines.setdefault(place, []).append(f"{record['case'].partition('/')[2]}: {words}")
-    if lines:
+        for label, found in record["measured"].items():
+            if label.endswith(": span"):
+                wrong.setdefault(place, [])
+                off = [f"{s['seen']} instead of {s['expected']}" for s in found if s["seen"] != s["expected"]]
+                wrong[place] += [f"{record['case'].partition('/')[2]} {words}" for words in off]
+    if wrong:
         console.print("tokens seen by the last position:", style="bold")
-    for place, words in lines.items():
-        console.print(f"  {place}: {'; '.join(words)}", soft_wrap=True)
+    for place, words in wrong.items():
+        text = ", ".join(dict.fromkeys(words)) or "as the release says"
+        console.print(f"  {place}: {text}", soft_wrap=True)
 
 
 def _figure(ratio: float) -> str:
