@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,7 +16,7 @@ from conformance.bundles import write_bundle
 from conformance.case import Case, case_directory, known_cases
 from conformance.cells import Cell, CellResult, judge
 from conformance.checkpoints.release_code import ReleasedCode, dress, parse_sources, resolve
-from conformance.checkpoints.store import open_checkpoint
+from conformance.checkpoints.store import Checkpoint, open_checkpoint
 from conformance.deviations import Deviation, read_deviations
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
@@ -101,18 +101,20 @@ class Bench:
         self.options = options
         self.directory = directory
         self._started = time.perf_counter()
-        self.session = Session(directory, options.bounds)
         self._budgets: dict[str, Budget] = {}
         self.checkpoints = cache_directory() / "checkpoints"
         self.brought = open_checkpoint(options.checkpoint) if options.checkpoint else None
         self.code: dict[str, ReleasedCode] = {}
         for backend in options.backends:
-            self._add(backend)
+            self._find_code(backend)
         self.deviations = read_deviations(
             case_directory() / "deviations",
             [backend.name for backend in options.backends],
         )
         self._check_deviations()
+        self.session = Session(directory, options.bounds)
+        for backend in options.backends:
+            self.session.add(backend, self._dress(backend))
         self._hellos: dict[str, Hello | WorkerError] = {}
         self._claims = {backend.name: self._claimed(backend) for backend in options.backends}
 
@@ -184,6 +186,8 @@ class Bench:
 
     def provenance(self) -> dict[str, Any]:
         """What ran: for each backend its versions, numerics, and code; where its time went."""
+        for name in self._hellos:
+            self._hellos[name] = self.session.hello_again(name) or self._hellos[name]
         spent, starts = self.session.spending(), self.session.starts()
         return {
             backend.name: {
@@ -218,15 +222,18 @@ class Bench:
                 if not any(fnmatchcase(case, pattern) for case in cases):
                     raise BadInput.value("case", pattern, "a pattern that matches a case", entry.source)
 
-    def _add(self, backend: Backend) -> None:
+    def _find_code(self, backend: Backend) -> None:
+        """Find the released code that the user named for a backend, if any."""
         source = self.options.release_code.get(backend.release_code or "")
-        if source is None or backend.family is None:
-            self.session.add(backend)
-            return
-        release = next(r for r in family_of(backend.family).releases if r.name == backend.release_code)
-        code = resolve(source, release, backend.interpreter())
-        self.code[backend.name] = code
-        self.session.add(backend, dress=lambda checkpoint: dress(checkpoint, code, self.checkpoints))
+        if source is not None and backend.family is not None:
+            release = next(r for r in family_of(backend.family).releases if r.name == backend.release_code)
+            self.code[backend.name] = resolve(source, release, backend.interpreter())
+
+    def _dress(self, backend: Backend) -> Callable[[Checkpoint], Checkpoint] | None:
+        if backend.name not in self.code:
+            return None
+        code = self.code[backend.name]
+        return lambda checkpoint: dress(checkpoint, code, self.checkpoints)
 
     def _code_of(self, backend: Backend) -> str:
         if backend.name in self.code:

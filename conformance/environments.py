@@ -18,8 +18,6 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock
 
-from conformance.errors import BadInput
-
 __all__ = ["ENVIRONMENTS", "Environment", "EnvironmentFailed", "cache_directory"]
 
 _BACKENDS = Path(__file__).parent / "backends"
@@ -71,18 +69,6 @@ class Environment:
     def is_ready(self) -> bool:
         """Was it made to the end?"""
         return (self.path / _READY).is_file()
-
-    def require(self) -> Environment:
-        """Itself, once made.
-
-        Raises:
-            BadInput: it has not been made; the message says how.
-        """
-        if not self.is_ready():
-            raise BadInput(
-                f"environment {self.name} is missing; make it with: conformance env sync {self.name}"
-            )
-        return self
 
     def size(self) -> int:
         """Bytes on disk; 0 where it is missing."""

@@ -117,6 +117,11 @@ class Session:
         desk = self._desk(name)
         return self.wait("engine start", desk.thread.submit(self._hello, desk))
 
+    def hello_again(self, name: str) -> Hello | None:
+        """What a running backend says of itself now: some numerics are settled by the first run."""
+        desk = self._desk(name)
+        return desk.thread.submit(desk.worker.refresh).result()
+
     def wait(self, what: str, pending: Future[T]) -> T:
         """The result of a future; the waiting is noted, so that what remains is the harness's own time."""
         started = time.perf_counter()
@@ -197,9 +202,7 @@ class Session:
         params = {"checkpoint": str(checkpoint.path), "feed": feed.to_dict(), "logits": str(out)}
         try:
             answer = desk.worker.run({**params, "orders": list(orders)})
-            tensors = load_file(out)
-        except (OSError, SafetensorError, TypeError) as error:
-            raise WorkerError("protocol", f"wrote no readable logits file: {error}") from None
+            tensors = _read(out)
         finally:
             out.unlink(missing_ok=True)
         desk.spending.calls += 1
@@ -209,6 +212,13 @@ class Session:
             None, seconds=answer.get("run_seconds", 0.0), prepare_seconds=answer.get("prepare_seconds", 0.0)
         )
         return tensors, run
+
+
+def _read(file: Path) -> dict[str, np.ndarray]:
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError, TypeError) as error:
+        raise WorkerError("protocol", f"wrote no readable logits file: {error}") from None
 
 
 def _file_name(name: str) -> str:

@@ -83,10 +83,15 @@ def _smaller_model(bench: _Bench, finding: Finding, hello: Hello, budget: Budget
         lambda spec: st.tuples(st.just(spec), st.integers(0, 3), case.draws(spec)).map(lambda t: Trial(*t))
     )
     found: list[Finding] = []
+    answers: dict[Trial, bool] = {}
 
     def fails(trial: Trial) -> bool:
-        if budget.models <= 0:
-            return False
+        # hypothesis may ask again, also when the budget is spent, and must get the same answer.
+        if trial not in answers:
+            answers[trial] = budget.models > 0 and judged(trial)
+        return answers[trial]
+
+    def judged(trial: Trial) -> bool:
         budget.models -= 1
         checkpoint = write_checkpoint(bench.checkpoints, trial.spec, trial.seed, Layout())
         claim = next((c for c in case.plan(trial).claims if c.label == finding.claim.label), None)
@@ -111,7 +116,7 @@ def _smaller_model(bench: _Bench, finding: Finding, hello: Hello, budget: Budget
         )
     except NoSuchExample:
         return None
-    return found[-1]
+    return found[-1] if found else None
 
 
 def _smaller_feed(bench: _Bench, finding: Finding) -> Finding:

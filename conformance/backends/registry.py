@@ -76,7 +76,11 @@ class Backend:
             return self.python
         if self.environment is None:
             return sys.executable
-        return str(ENVIRONMENTS[self.environment].require().python)
+        environment = ENVIRONMENTS[self.environment]
+        if not environment.is_ready():
+            hint = f"make it with: conformance env sync {self.name}"
+            raise BadInput(f"environment {environment.name} is missing; {hint}")
+        return str(environment.python)
 
     def unavailable(self) -> str | None:
         """Why it cannot be started now, or None."""
@@ -150,7 +154,10 @@ def backend_named(text: str) -> Backend:
             python=python,
             options={"paths": [os.getcwd()]},
         )
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BadInput.value("backend", text, f"a command with balanced quotes: {error}") from None
     if words and shutil.which(words[0]) is not None:
         return Backend(name=text, title=f"worker command {text}", command=tuple(words))
     near = difflib.get_close_matches(text, known, n=1, cutoff=0.4)

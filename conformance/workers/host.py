@@ -114,6 +114,15 @@ class Worker:
         with self._lock:
             return self._started()
 
+    def refresh(self) -> Hello | None:
+        """What a running worker says of itself now, or None where none is running."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                return None
+            with suppress(WorkerError):
+                return self._greet()
+            return None
+
     def run(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One `run` (docs/protocol.md).
 
@@ -143,6 +152,9 @@ class Worker:
             return self._hello
         self._kill()
         self._start()
+        return self._greet()
+
+    def _greet(self) -> Hello:
         result = self._call("hello", {"protocol": 1}, self.bounds.start_seconds)
         if result.get("protocol") != 1:
             self._kill()
