@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -77,8 +78,8 @@ def read_options(given: Any) -> Options:
 def _again(given: Any) -> str:
     """The options, beside backend and release, that a rerun needs to judge the same trials."""
     words = [f"--examples {given.examples}"] if given.examples != 2 else []
-    words += [f"--checkpoint '{given.checkpoint}'"] if given.checkpoint else []
-    words += [f"--release-code '{code}'" for code in given.release_code]
+    words += ["--checkpoint " + shlex.quote(given.checkpoint)] if given.checkpoint else []
+    words += ["--release-code " + shlex.quote(code) for code in given.release_code]
     return "".join(f" {word}" for word in words)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from conformance.families.base import Spec, Variant
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Case", "Trial", "case", "case_directory", "known_cases"]
+__all__ = ["Case", "Trial", "case", "case_directory", "known_cases", "load_cases"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,19 @@ def case_directory() -> Path:
     package = Path(conformance.__file__).parent
     inside = package / "cases"
     return inside if inside.is_dir() else package.parent / "cases"
+
+
+def load_cases() -> list[Case]:
+    """Every case of the chapters, in file order; imports the chapters."""
+    found: list[Case] = []
+    for chapter in sorted(case_directory().glob("test_*.py")):
+        spec = importlib.util.spec_from_file_location(f"conformance_chapter_{chapter.stem}", chapter)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found += [value for value in vars(module).values() if isinstance(value, Case)]
+    return found
 
 
 def known_cases() -> dict[str, str]:

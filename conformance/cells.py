@@ -16,7 +16,7 @@ from conformance.compare.verdict import Grade
 from conformance.deviations import Deviation
 from conformance.errors import Unsupported
 from conformance.limits import violation
-from conformance.runs import Session
+from conformance.runs import Runner
 from conformance.trials import deal
 from conformance.workers.host import Hello
 
@@ -115,7 +115,7 @@ def inapplicable(cell: Cell, hello: Hello, brought: Checkpoint | None = None) ->
 
 
 def judge(
-    session: Session,
+    session: Runner,
     cell: Cell,
     hello: Hello,
     deviations: Sequence[Deviation],
@@ -165,14 +165,14 @@ def judge(
     if not result.trials:
         reason = declined_trials[0] if declined_trials else "no trial for this release"
         return CellResult(NOT_APPLICABLE, reason)
-    if declined_trials:
+    if declined_trials and result.status == PASS:
         every = result.trials + len(declined_trials)
         result.reason = f"{len(declined_trials)} of {every} trials declined: {declined_trials[0]}"
     _settle(result, deviations, explained)
     return result
 
 
-def judge_plan(session: Session, backend: str, checkpoint: Checkpoint, plan: Plan) -> list[Outcome]:
+def judge_plan(session: Runner, backend: str, checkpoint: Checkpoint, plan: Plan) -> list[Outcome]:
     """Run what a plan needs, side by side, then judge each claim.
 
     Raises:

@@ -40,7 +40,6 @@ __all__ = [
     "ROUNDING",
     "SEGMENTS",
     "SHAPE",
-    "SMALL",
     "TRAINING",
     "VALUES",
     "Condition",
@@ -56,7 +55,6 @@ __all__ = [
 
 # What a fault does to a run where its conditions hold.
 VALUES = "values"  # logits leave the noise
-SMALL = "small"  # logits leave the noise, but may stay within what a comparison lets pass
 ROUNDING = "rounding"  # another correct evaluation: logits stay within the noise
 NOT_FINITE = "not finite"
 SHAPE = "shape"
@@ -90,7 +88,7 @@ class Fault:
         section: where the right behaviour is described.
         changes: knob → value.
         where: all of these must hold for it to show; none means any run of any model.
-        reveals: what shows then: `VALUES`, `SMALL`, `ROUNDING`, `NOT_FINITE`, `SHAPE` or `NOTHING`.
+        reveals: what shows then: `VALUES`, `ROUNDING`, `NOT_FINITE`, `SHAPE` or `NOTHING`.
         why: the reason, unless it reveals `VALUES`.
         twins: faults that cannot be told from this one by the runs that the harness makes.
     """

@@ -61,6 +61,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Cells(config), "conformance-cells")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from conformance.schedule import make_scheduler
+
+    return make_scheduler(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Bad input is one line on stderr and exit code 2, before anything is collected or written."""
     option = config.option
@@ -185,7 +192,6 @@ class CaseItem(pytest.Item):
         self.cell = cell
         self.cells = cells
         self.record: dict[str, Any] | None = None
-        self.add_marker(pytest.mark.xdist_group(cell.backend.name))
 
     @classmethod
     def make(cls, collector: Any, name: str, cell: Cell, cells: _Cells) -> pytest.Item:

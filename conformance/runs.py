@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -23,7 +23,7 @@ from conformance.families import family_of
 from conformance.feeds import Feed
 from conformance.workers.host import Bounds, Hello, Worker, WorkerError
 
-__all__ = ["Run", "Session", "Spending"]
+__all__ = ["Run", "Runner", "Session", "Spending"]
 
 T = TypeVar("T")
 _LONGEST_NAME = 60
@@ -46,6 +46,19 @@ class Run:
     message: str = ""
     seconds: float = 0.0
     prepare_seconds: float = 0.0
+
+
+class Runner(Protocol):
+    """What judging needs: runs and truths as futures, and a way to wait for them."""
+
+    def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
+        """Ask for a run."""
+
+    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
+        """Ask for the truth and noise of a feed's meaning."""
+
+    def wait(self, what: str, pending: Future[T]) -> T:
+        """The result of a future."""
 
 
 @dataclass

@@ -78,7 +78,9 @@ def test_a_window_off_by_one_is_measured(checkpoints: Path) -> None:
     """The models of this case have one layer, whose span can be counted."""
     result = result_of(adapters.WindowPlusOne, case_of("window/local-prefill"), "2604", checkpoints)
     assert result.status == "fail"
-    assert all(f.outcome.measured["span"] == f.trial.spec.window_size + 1 for f in result.findings)
+    for finding in result.findings:
+        window = finding.trial.spec.window_size
+        assert finding.outcome.measured["span"] == {"seen": window + 1, "expected": window}
 
 
 def test_what_agrees_with_itself_is_caught_by_the_reference_alone(checkpoints: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from conformance.backends.registry import Backend
@@ -16,8 +17,9 @@ from conformance.checkpoints.layout import Layout
 from conformance.checkpoints.store import Checkpoint
 from conformance.claims import Agree, Matches, MatchesOrRefuses, Plan, Witness
 from conformance.deviations import Deviation
+from conformance.errors import Unsupported
 from conformance.families.base import Spec, Variant
-from conformance.feeds import Crop, Forward
+from conformance.feeds import Crop, Feed, Forward
 from conformance.strategies import feeds
 from conformance.workers.host import Hello
 from tests import toys
@@ -210,6 +212,28 @@ class TestNotApplicable:
     def test_an_engine_that_declines_every_trial(self, verdict_of: Judge) -> None:
         result = verdict_of(toys.Unable, law(decode))
         assert (result.status, result.reason) == ("n/a", "no sequences above 8 tokens")
+
+    def test_an_engine_that_declines_some_trials_says_so_though_it_passes(self, verdict_of: Judge) -> None:
+        result = verdict_of(Moody, law(decode))
+        assert (result.status, result.trials) == ("pass", 1)
+        assert result.reason == "1 of 2 trials declined: not today"
+
+    def test_a_declined_trial_does_not_hide_a_missing_witness(self, verdict_of: Judge) -> None:
+        unseen = (Witness("the window was crossed", False),)
+        result = verdict_of(Moody, law(lambda trial: replace(decode(trial), witnesses=unseen)))
+        assert (result.status, result.reason) == ("error", "no witness: the window was crossed")
+
+
+class Moody(toys.Toy):
+    """Declines its first run."""
+
+    asked = 0
+
+    def run(self, model: tuple[int, int], feed: Feed) -> np.ndarray:
+        self.asked += 1
+        if self.asked == 1:
+            raise Unsupported("not today")
+        return super().run(model, feed)
 
 
 class TestKnownDifferences:

@@ -245,7 +245,7 @@ class TestWindowSpan:
         assert (outcome.holds, outcome.text, outcome.measured) == (
             True,
             "1 row x 6, whole, float32: sees 3 tokens",
-            {"span": 3},
+            {"span": {"seen": 3, "expected": 3}},
         )
 
     def test_one_more(self) -> None:
@@ -264,4 +264,4 @@ class TestWindowSpan:
 
     def test_blind(self) -> None:
         outcome = self.outcome(*[False] * 6)
-        assert (outcome.holds, outcome.measured) == (False, {"span": 0})
+        assert (outcome.holds, outcome.measured) == (False, {"span": {"seen": 0, "expected": 3}})

@@ -64,11 +64,23 @@ def test_one_entry_for_several_cases(directory: Path) -> None:
 
 def test_what_an_entry_explains(directory: Path) -> None:
     entry = read_deviations(directory, ["mine"])[0]
-    assert entry.explains("reference: training, T = W+1")
-    assert entry.explains("mask")
-    assert not entry.explains("Mask")
-    assert not entry.explains("reference: training, T = W+11")
-    assert not entry.explains("masks")
+    assert entry.explains("reference: training, T = W+1", "")
+    assert entry.explains("mask", "")
+    assert not entry.explains("Mask", "")
+    assert not entry.explains("reference: training, T = W+11", "")
+    assert not entry.explains("masks", "")
+
+
+def test_errors_are_explained_by_name_only(directory: Path) -> None:
+    """An entry about values does not excuse a crash, and one about a crash does not excuse another."""
+    values = read_deviations(directory, ["mine"])[0]
+    assert not values.explains("mask", "failed: RuntimeError: no kernel")
+    (directory / "mine.toml").write_text(ENTRY + 'error = "failed: * no kernel*"\n')
+    (crash,) = read_deviations(directory, ["mine"])
+    assert crash.explains("mask", "failed: RuntimeError: no kernel for head size 24")
+    assert not crash.explains("mask", "died: exited with code 11 during run")
+    assert not crash.explains("mask", "")
+    assert not crash.explains("other", "failed: RuntimeError: no kernel")
 
 
 MALFORMED = {
@@ -79,11 +91,12 @@ MALFORMED = {
     ),
     "a key too many": (
         ENTRY + 'author = "me"\n',
-        "author is not a key of a deviation: case, claims, evidence, release, what [mine.toml entry 1]",
+        "author is not a key of a deviation: case, claims, error, evidence, release, what "
+        "[mine.toml entry 1]",
     ),
     "the second entry": (
         ENTRY + ENTRY + "until = 2027\n",
-        "until is not a key of a deviation: case, claims, evidence, release, what [mine.toml entry 2]",
+        "until is not a key of a deviation: case, claims, error, evidence, release, what [mine.toml entry 2]",
     ),
     "another key in the file": (
         ENTRY.replace("[[deviation]]", "[[deviations]]"),

@@ -18,7 +18,7 @@ from conformance.limits import violation
 from conformance.strategies import feeds
 from conformance.trials import deal, draw, models
 
-LIMITS = {"head_dim": {"one_of": [24]}, "vocab_size": {"max": 100}}
+LIMITS = {"head_dim": {"one_of": [24]}, "hidden_size": {"max": 80}}
 
 
 def law(**how: Any) -> Case:

@@ -27,10 +27,12 @@ def listing(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")]
     console = Console(highlight=False)
     console.print("backends", style="bold")
     for name, backend in backends.items():
-        console.print(f"  {name:14} {backend['title']}: {backend['unavailable'] or 'available'}")
+        console.print(
+            f"  {name:14} {backend['title']}: {backend['unavailable'] or 'available'}", markup=False
+        )
     console.print("releases", style="bold")
     for name, of_family in releases.items():
-        console.print(f"  {name:14} {', '.join(of_family)}")
+        console.print(f"  {name:14} {', '.join(of_family)}", markup=False)
     console.print("cases", style="bold")
     for name, law in cases.items():
-        console.print(f"  {name:26} {law}")
+        console.print(f"  {name:26} {law}", markup=False)

@@ -45,5 +45,5 @@ def write_document(path: Path, report: Mapping[str, Any]) -> None:
     """Write the report whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".draft")
-    draft.write_text(json.dumps(report, indent=1) + "\n")
+    draft.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
     os.replace(draft, path)

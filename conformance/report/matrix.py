@@ -23,9 +23,9 @@ def print_matrix(records: Sequence[dict[str, Any]], console: Console) -> None:
     table = Table(title="conformance", title_justify="left")
     table.add_column("case", no_wrap=True)
     for backend, release in columns:
-        table.add_column(f"{backend}\n{release}")
+        table.add_column(Text(f"{backend}\n{release}"))
     for case in rows:
-        table.add_row(case, *(_square(cells.get((case, *column))) for column in columns))
+        table.add_row(Text(case), *(_square(cells.get((case, *column))) for column in columns))
     console.print(table)
     console.print(
         "A number is the largest error / noise; conforming is at most 8. = means equal to the bit.",
@@ -34,7 +34,7 @@ def print_matrix(records: Sequence[dict[str, Any]], console: Console) -> None:
     _spans(records, console)
     for title, status in (("known differences", "known"), ("not applicable", "n/a")):
         _reasons(title, [r for r in records if r["status"] == status], console)
-    console.print(summary(records))
+    console.print(summary(records), markup=False)
 
 
 def summary(records: Sequence[dict[str, Any]]) -> str:
@@ -93,7 +93,7 @@ def _spans(records: Sequence[dict[str, Any]], console: Console) -> None:
         console.print("tokens seen by the last position:", style="bold")
     for place, words in wrong.items():
         text = ", ".join(dict.fromkeys(words)) or "as the release says"
-        console.print(f"  {place}: {text}", soft_wrap=True)
+        console.print(f"  {place}: {text}", soft_wrap=True, markup=False)
 
 
 def _figure(ratio: float) -> str:
@@ -110,4 +110,4 @@ def _reasons(title: str, records: Sequence[dict[str, Any]], console: Console) ->
     if grouped:
         console.print(f"{title}:", style="bold")
     for (place, reason), cases in grouped.items():
-        console.print(f"  {place}: {', '.join(cases)}: {reason}", soft_wrap=True)
+        console.print(f"  {place}: {', '.join(cases)}: {reason}", soft_wrap=True, markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 from conformance.cells import Cell, CellResult, Finding
@@ -86,9 +87,10 @@ def verdict_words(verdict: Verdict) -> str:
 
 
 def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None, options: str) -> list[str]:
-    again = f"again: pytest '{nodeid}' --backend '{cell.backend.name}' --release {cell.release}{options}"
+    backend = quote(cell.backend.name)
+    again = f"again: pytest {quote(nodeid)} --backend {backend} --release {cell.release}{options}"
     if bundle is not None:
-        again = f"again: conformance replay {bundle}"
+        again = f"again: conformance replay {quote(bundle)}"
     if not result.findings:
         return [
             f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: {result.reason}",

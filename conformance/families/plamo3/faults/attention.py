@@ -41,16 +41,14 @@ def attention(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tenso
     if knobs.head_gains == "exchanged":
         q_gain, k_gain = k_gain, q_gain
 
-    def normed(x: Tensor, gain: Tensor, offset: float, rule: HeadNorm) -> Tensor:
+    def normed(x: Tensor, gain: Tensor, rule: HeadNorm) -> Tensor:
         axes = (-2, -1) if rule == "all-heads" else (-1,)
-        return rms_norm(
-            x, gain, offset, _head_eps(spec, knobs), knobs, run, centred=knobs.centred_heads, axes=axes
-        )
+        return rms_norm(x, gain, _head_eps(spec, knobs), knobs, centred=knobs.centred_heads, axes=axes)
 
     if knobs.q_norm in ("before-rope", "all-heads"):
-        q = normed(q, q_gain, knobs.q_offset, knobs.q_norm)
+        q = normed(q, q_gain, knobs.q_norm)
     if knobs.k_norm in ("before-rope", "all-heads"):
-        k = normed(k, k_gain, knobs.k_offset, knobs.k_norm)
+        k = normed(k, k_gain, knobs.k_norm)
     if knobs.v_norm:
         v = unit(v, _head_eps(spec, knobs), knobs, run, centred=False, axes=(-1,)).to(run)
     k, v = step.log.extend(layer, k, v)  # BSKd
@@ -58,9 +56,9 @@ def attention(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tenso
     if knobs.attention_width == "run":
         q, k = q.to(run), k.to(run)
     if knobs.q_norm == "after-rope":
-        q = normed(q, q_gain, knobs.q_offset, knobs.q_norm)
+        q = normed(q, q_gain, knobs.q_norm)
     if knobs.k_norm == "after-rope":
-        k = normed(k, k_gain, knobs.k_offset, knobs.k_norm)
+        k = normed(k, k_gain, knobs.k_norm)
     if knobs.cache_dtype != "run":
         stored = _CACHE_DTYPES[knobs.cache_dtype]
         k, v = k.to(stored).to(run), v.to(stored).to(run)
@@ -101,7 +99,7 @@ def _divisor(spec: Plamo3Spec, knobs: Knobs) -> float:
 
 def _softmax(scores: Tensor, view: View, knobs: Knobs, run: torch.dtype) -> Tensor:
     """Probabilities [B, K, G, T, S] of the keys that are seen."""
-    scores = scores.masked_fill(~view.seen, -torch.inf)
+    scores = scores.masked_fill(view.hidden, -torch.inf)
     if view.blind is not None:
         scores = scores.masked_fill(view.blind, 0.0)
     keys = scores.shape[-1]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["RIGHT", "Knobs", "knobs_with"]
+__all__ = ["RIGHT", "HeadNorm", "Knobs", "PostNorm", "knobs_with"]
 
 HeadNorm = Literal["before-rope", "after-rope", "all-heads", "missing"]
 PostNorm = Literal["before-add", "after-add", "missing"]

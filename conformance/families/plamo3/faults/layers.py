@@ -11,7 +11,18 @@ from torch.nn import functional
 from conformance.families.plamo3.faults.knobs import Knobs
 from conformance.families.plamo3.spec import Plamo3Spec
 
-__all__ = ["Block", "linear", "mlp", "residual_norm", "rms_norm", "unit", "wide"]
+__all__ = [
+    "Block",
+    "capped",
+    "gain",
+    "linear",
+    "mlp",
+    "residual_eps",
+    "residual_norm",
+    "rms_norm",
+    "unit",
+    "wide",
+]
 
 _TF32_MANTISSA_BITS = 10
 _ROUNDED_TO = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -19,7 +30,7 @@ _ROUNDED_TO = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclass(frozen=True)
 class Block:
-    """The weights of one layer; linear ones are [out, in]."""
+    """The weights of one layer: linear ones [out, in], and the gains of norms, offset included."""
 
     qkv_proj: Tensor
     o_proj: Tensor
@@ -62,29 +73,29 @@ def unit(
     )
 
 
+def gain(w: Tensor, offset: float, knobs: Knobs) -> Tensor:
+    """c + w, in the dtype of w."""
+    return w + (torch.tensor(offset, dtype=w.dtype) if knobs.offset_width == "run" else offset)
+
+
 def rms_norm(
-    x: Tensor,
-    w: Tensor,
-    offset: float,
-    eps: float,
-    knobs: Knobs,
-    run: torch.dtype,
-    *,
-    centred: bool = False,
-    axes: tuple[int, ...] = (-1,),
+    x: Tensor, gain: Tensor, eps: float, knobs: Knobs, *, centred: bool = False, axes: tuple[int, ...] = (-1,)
 ) -> Tensor:
-    """(c + w) * unit(x): cast to the run's dtype, then multiplied there."""
-    normalised = unit(x, eps, knobs, run, centred=centred, axes=axes)
-    gain = w + (torch.tensor(offset, dtype=run) if knobs.offset_width == "run" else offset)
+    """gain * unit(x), in the dtype of the gain: cast to it, then multiplied there."""
+    normalised = unit(x, eps, knobs, gain.dtype, centred=centred, axes=axes)
     if knobs.gain == "before the cast":
-        return (normalised * gain.to(normalised.dtype)).to(run)
-    return normalised.to(run) * gain
+        return (normalised * gain.to(normalised.dtype)).to(gain.dtype)
+    return normalised.to(gain.dtype) * gain
 
 
-def residual_norm(spec: Plamo3Spec, knobs: Knobs, x: Tensor, w: Tensor, offset: float) -> Tensor:
-    """A norm over D, in the dtype of `w`."""
-    eps = spec.rms_norm_eps if knobs.residual_eps is None else knobs.residual_eps
-    return rms_norm(x, w, offset, eps, knobs, w.dtype, centred=knobs.centred_residual)
+def residual_norm(spec: Plamo3Spec, knobs: Knobs, x: Tensor, gain: Tensor) -> Tensor:
+    """A norm over D."""
+    return rms_norm(x, gain, residual_eps(spec, knobs), knobs, centred=knobs.centred_residual)
+
+
+def residual_eps(spec: Plamo3Spec, knobs: Knobs) -> float:
+    """The eps of norms over D."""
+    return spec.rms_norm_eps if knobs.residual_eps is None else knobs.residual_eps
 
 
 def mlp(block: Block, x: Tensor, knobs: Knobs) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,8 +16,18 @@ from torch import Tensor
 from conformance.families.base import GLOBAL, LOCAL
 from conformance.families.plamo3.faults.attention import Step, attention
 from conformance.families.plamo3.faults.cache import Memory
-from conformance.families.plamo3.faults.knobs import RIGHT, Knobs
-from conformance.families.plamo3.faults.layers import Block, capped, linear, mlp, residual_norm, unit, wide
+from conformance.families.plamo3.faults.knobs import RIGHT, Knobs, PostNorm
+from conformance.families.plamo3.faults.layers import (
+    Block,
+    capped,
+    gain,
+    linear,
+    mlp,
+    residual_eps,
+    residual_norm,
+    unit,
+    wide,
+)
 from conformance.families.plamo3.faults.rope import rotation
 from conformance.families.plamo3.faults.view import Chunk, look
 from conformance.families.plamo3.spec import Plamo3Spec
@@ -28,7 +38,7 @@ __all__ = ["Network", "run"]
 
 @dataclass(frozen=True)
 class Network:
-    """Weights by place, and the kind of each layer."""
+    """Weights by place, offsets added to the gains of norms, and the kind of each layer."""
 
     spec: Plamo3Spec
     knobs: Knobs
@@ -87,7 +97,7 @@ def _forward(network: Network, memory: Memory, chunk: Chunk) -> Tensor:
         x = x.to(wide(dtype))
     for layer, (kind, block) in enumerate(zip(network.kinds, network.blocks, strict=True)):
         x = _block(spec, knobs, layer, block, x, steps[kind])
-    x = residual_norm(spec, knobs, x, network.norm, knobs.final_offset) if knobs.final_norm else x.to(dtype)
+    x = residual_norm(spec, knobs, x, network.norm) if knobs.final_norm else x.to(dtype)
     head = network.head
     if knobs.head_width == "wide":
         x, head = x.to(wide(dtype)), head.to(wide(dtype))
@@ -98,35 +108,24 @@ def _forward(network: Network, memory: Memory, chunk: Chunk) -> Tensor:
 def _block(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tensor, step: Step) -> Tensor:
     """One layer: two residual branches, each normalised before and after."""
     entered = x
-    inner = residual_norm(spec, knobs, x, block.pre_mixer_norm, knobs.pre_mixer_offset)
+    inner = residual_norm(spec, knobs, x, block.pre_mixer_norm)
     if knobs.upcast == "view in pre_mixer_norm":
         x = _overwritten(spec, knobs, x)
     branch = attention(spec, knobs, layer, block, inner, step)
-
-    def post_mixer(y: Tensor) -> Tensor:
-        return residual_norm(spec, knobs, y, block.post_mixer_norm, knobs.post_mixer_offset)
-
-    def post_mlp(y: Tensor) -> Tensor:
-        return residual_norm(spec, knobs, y, block.post_mlp_norm, knobs.post_mlp_offset)
-
-    match knobs.post_mixer_norm:
-        case "before-add":
-            x = x + post_mixer(branch)
-        case "after-add":
-            x = post_mixer(x + branch)
-        case "missing":
-            x = x + branch
-    inner = residual_norm(
-        spec, knobs, entered if knobs.block == "parallel" else x, block.pre_mlp_norm, knobs.pre_mlp_offset
-    )
+    x = _added(spec, knobs, x, branch, block.post_mixer_norm, knobs.post_mixer_norm)
+    inner = residual_norm(spec, knobs, entered if knobs.block == "parallel" else x, block.pre_mlp_norm)
     if knobs.upcast == "view in pre_mlp_norm":
         x = _overwritten(spec, knobs, x)
-    branch = mlp(block, inner, knobs)
-    match knobs.post_mlp_norm:
+    return _added(spec, knobs, x, mlp(block, inner, knobs), block.post_mlp_norm, knobs.post_mlp_norm)
+
+
+def _added(spec: Plamo3Spec, knobs: Knobs, x: Tensor, branch: Tensor, gain: Tensor, rule: PostNorm) -> Tensor:
+    """The residual with a branch added to it."""
+    match rule:
         case "before-add":
-            return x + post_mlp(branch)
+            return x + residual_norm(spec, knobs, branch, gain)
         case "after-add":
-            return post_mlp(x + branch)
+            return residual_norm(spec, knobs, x + branch, gain)
         case "missing":
             return x + branch
 
@@ -135,16 +134,35 @@ def _overwritten(spec: Plamo3Spec, knobs: Knobs, x: Tensor) -> Tensor:
     """The residual after an in-place norm on its own storage: an up-cast of FP32 to FP32 copies nothing."""
     if x.dtype == torch.bfloat16:
         return x
-    eps = spec.rms_norm_eps if knobs.residual_eps is None else knobs.residual_eps
-    return unit(x, eps, knobs, x.dtype, centred=knobs.centred_residual, axes=(-1,))
+    return unit(x, residual_eps(spec, knobs), knobs, x.dtype, centred=knobs.centred_residual, axes=(-1,))
+
+
+# Where a block's parameters are stored, and the knob of the offset of those that are norms.
+_SITES = {
+    "qkv_proj": ("mixer.qkv_proj", None),
+    "o_proj": ("mixer.o_proj", None),
+    "q_norm": ("mixer.q_norm", "q_offset"),
+    "k_norm": ("mixer.k_norm", "k_offset"),
+    "gate_up_proj": ("mlp.gate_up_proj", None),
+    "down_proj": ("mlp.down_proj", None),
+    "pre_mixer_norm": ("pre_mixer_norm", "pre_mixer_offset"),
+    "post_mixer_norm": ("post_mixer_norm", "post_mixer_offset"),
+    "pre_mlp_norm": ("pre_mlp_norm", "pre_mlp_offset"),
+    "post_mlp_norm": ("post_mlp_norm", "post_mlp_offset"),
+}
 
 
 def _network(spec: Plamo3Spec, weights: Mapping[str, Tensor], knobs: Knobs) -> Network:
-    blocks = []
-    names = {field.name: _site(field.name) for field in fields(Block)}
-    for layer in range(spec.num_hidden_layers):
-        prefix = f"model.layers.layers.{layer}."
-        blocks.append(Block(**{name: weights[prefix + site] for name, site in names.items()}))
+    offsets = {name: getattr(knobs, knob) for name, (_, knob) in _SITES.items() if knob}
+
+    def block(layer: int) -> Block:
+        stored = {
+            name: weights[f"model.layers.layers.{layer}.{site}.weight"] for name, (site, _) in _SITES.items()
+        }
+        return Block(
+            **{name: gain(w, offsets[name], knobs) if name in offsets else w for name, w in stored.items()}
+        )
+
     embedding = weights["model.embed_tokens.weight"]
     head = weights.get("lm_head.weight", embedding)
     if knobs.head_rows == "vocabulary":
@@ -152,15 +170,14 @@ def _network(spec: Plamo3Spec, weights: Mapping[str, Tensor], knobs: Knobs) -> N
     elif knobs.head_rows == "last":
         head = head[len(head) - spec.vocab_size :]
     return Network(
-        spec, knobs, embedding, tuple(blocks), weights["model.norm.weight"], head, _kinds(spec, knobs)
+        spec=spec,
+        knobs=knobs,
+        embedding=embedding,
+        blocks=tuple(block(layer) for layer in range(spec.num_hidden_layers)),
+        norm=gain(weights["model.norm.weight"], knobs.final_offset, knobs),
+        head=head,
+        kinds=_kinds(spec, knobs),
     )
-
-
-def _site(name: str) -> str:
-    """A block's parameter name from the field that holds it."""
-    if name in ("qkv_proj", "o_proj", "q_norm", "k_norm"):
-        return f"mixer.{name}.weight"
-    return f"mlp.{name}.weight" if name in ("gate_up_proj", "down_proj") else f"{name}.weight"
 
 
 def _kinds(spec: Plamo3Spec, knobs: Knobs) -> tuple[str, ...]:

@@ -17,13 +17,14 @@ __all__ = ["Rotation", "rotate", "rotation"]
 
 _DEFAULT_THETA = {True: 1_000_000.0, False: 10_000.0}  # global or not
 
-Rotation = tuple[Tensor, Tensor]  # cos and sin, [B, T, 1, d/2] each
+# cos, and sin with the sign that its component's partner has: [B, T, 1, d] each.
+Rotation = tuple[Tensor, Tensor]
 
 
 def rotation(
     spec: Plamo3Spec, knobs: Knobs, kind: str, positions: Tensor, run: torch.dtype, *, keys: bool
 ) -> Rotation | None:
-    """cos and sin at `positions` [B, T], for queries or for keys; None where nothing is rotated.
+    """cos and signed sin at `positions` [B, T], for queries or for keys; None where nothing is rotated.
 
     Right: angle, cos and sin in FP32, cast to the run's dtype, then times the amplitude.
     """
@@ -37,7 +38,7 @@ def rotation(
         frequencies = _as_bfloat16(frequencies)
     if knobs.rope_rounding == "positions":
         places = _as_bfloat16(places)
-    angle = places[:, :, None, None] * frequencies
+    angle = places[:, :, None, None] * frequencies  # [B, T, 1, d/2]
     if knobs.rope_rounding == "angles":
         angle = _as_bfloat16(angle)
     cos, sin = angle.cos(), angle.sin() * knobs.rope_sign
@@ -46,8 +47,12 @@ def rotation(
     of_cos, of_sin = _amplitudes(spec, knobs, kind, keys)
     cast = computed if "wide" in (knobs.rope_width, knobs.attention_width) else run
     if knobs.amplitude_width == "wide":
-        return (cos * of_cos).to(cast), (sin * of_sin).to(cast)
-    return cos.to(cast) * of_cos, sin.to(cast) * of_sin
+        cos, sin = (cos * of_cos).to(cast), (sin * of_sin).to(cast)
+    else:
+        cos, sin = cos.to(cast) * of_cos, sin.to(cast) * of_sin
+    if knobs.rope_pairs == "neighbours":
+        return cos.repeat_interleave(2, dim=-1), torch.stack([-sin, sin], dim=-1).flatten(-2)
+    return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 
 
 def rotate(x: Tensor, angles: Rotation | None, knobs: Knobs) -> Tensor:
@@ -57,10 +62,10 @@ def rotate(x: Tensor, angles: Rotation | None, knobs: Knobs) -> Tensor:
     cos, sin = angles
     x = x.to(cos.dtype)
     if knobs.rope_pairs == "neighbours":
-        first, second = x[..., 0::2], x[..., 1::2]
-        return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        partner = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    else:
+        partner = x.roll(x.shape[-1] // 2, dims=-1)
+    return x * cos + partner * sin
 
 
 @lru_cache(maxsize=512)

@@ -48,7 +48,7 @@ class View:
     Attributes:
         query_positions: [B, T].
         key_positions: [B, S].
-        seen: bool [B, 1, 1, T, S]; with `neighbours`, twice as many keys.
+        hidden: bool [B, 1, 1, T, S], the keys that a query does not see; with `neighbours`, twice as many.
         blind: bool [B, 1, 1, T, 1], the queries that see nothing; None where all see something.
         unfilled: zero keys and values that are seen besides.
         neighbours: the previous row's keys follow a row's own.
@@ -56,7 +56,7 @@ class View:
 
     query_positions: Tensor
     key_positions: Tensor
-    seen: Tensor
+    hidden: Tensor
     blind: Tensor | None
     unfilled: int
     neighbours: bool
@@ -140,7 +140,7 @@ def _view(memory: Memory, kind: str, log: Log, chunk: Chunk, new: Tensor) -> Vie
         unfilled = max(0, chunk.total - total)
     elif cached and knobs.unfilled != "hidden" and local:
         unfilled = max(0, spec.window_span - total)
-    return View(queries, keys, seen[:, None, None], blind, unfilled, neighbours)
+    return View(queries, keys, ~seen[:, None, None], blind, unfilled, neighbours)
 
 
 _UNSET = -1

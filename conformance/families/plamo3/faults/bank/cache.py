@@ -108,7 +108,7 @@ OPERATIONS = (
         7,
         "rollback a no-op",
         "Cutting the cache back does nothing.",
-        CROP_INSIDE,
+        CROP,
         crop="ignored",
     ),
     cache(

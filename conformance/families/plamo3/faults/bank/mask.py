@@ -128,7 +128,7 @@ PATTERN = (
             f"Every layer whose number is a multiple of {period} is global, whatever pattern is configured.",
             not_default("sliding_window_pattern", period),
             pattern_constant=period,
-            twins=("layers-all-local",),
+            twins=("layers-all-local",) if period == 8 else (),
         )
         for period in (6, 8)
     ),
@@ -145,6 +145,7 @@ PATTERN = (
         "one kind of layer",
         "Every layer is local.",
         GLOBAL_LAYERS,
+        twins=("pattern-always-8",),
         kinds="all local",
     ),
     pattern(
