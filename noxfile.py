@@ -35,6 +35,16 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def goldens(session: nox.Session) -> None:
+    """Record the goldens again, in a temporary place, and compare them with those of the repository."""
+    _install(session)
+    fresh = f"{session.create_tmp()}/golden"
+    session.run("conformance", "golden", "record", "--directory", fresh, env=THREADS)
+    session.run("conformance", "golden", "diff", fresh, "--directory", "golden", env=THREADS)
+    session.run("conformance", "golden", "verify", "--directory", "golden", env=THREADS)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """The harness's own tests, after ruff and mypy; arguments after -- go to pytest."""
     _install(session, "tests/requirements.txt")

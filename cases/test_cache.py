@@ -46,7 +46,7 @@ def crop(trial: Trial) -> Plan:
 )
 def crop_wrapped(trial: Trial) -> Plan:
     feed, window = trial.drawn, trial.spec.window_size
-    prefill = 2 * window + 2
+    prefill = min(2 * window + 2, feed.width - 4)
     claims = (
         MatchesOrRefuses("by one token", _crop(feed, prefill, prefill - 1)),
         MatchesOrRefuses("to W+1", _crop(feed, prefill, window + 1)),
@@ -65,12 +65,13 @@ def crop_wrapped(trial: Trial) -> Plan:
 def reset(trial: Trial) -> Plan:
     feed, window = trial.drawn, trial.spec.window_size
     claims: list[Claim] = []
-    for name, first in (("before the window is full", window - 1), ("after it moved on", 2 * window + 1)):
+    full = min(2 * window + 1, feed.width - 3)
+    for name, first in (("before the window is full", window - 1), ("after it moved on", full)):
         rest = feed.width - first
         steps = (Forward(first), Reset(), Forward(rest - 2), Forward(1), Forward(1))
         claims.append(MatchesOrRefuses(name, replace(feed, steps=steps)))
     return Plan(
-        tuple(claims), (Witness("the cache was full when it was emptied", feed.width > 2 * window + 1),)
+        tuple(claims), (Witness("the cache was full when it was emptied", full > trial.spec.window_span),)
     )
 
 

@@ -23,7 +23,12 @@ def shift(trial: Trial) -> Plan:
     shifted = replace(feed, positions=(tuple(range(100, 100 + feed.width)),))
     return Plan(
         claims=(Agree("unshifted", shifted, feed), Matches("reference", shifted)),
-        witnesses=(Witness("positions began elsewhere than at 0", shifted.positions[0][0] > 0),),
+        witnesses=(
+            Witness(
+                "several positions began elsewhere than at 0",
+                shifted.positions[0][0] > 0 and feed.width > 1,
+            ),
+        ),
     )
 
 
@@ -89,8 +94,5 @@ def packed(trial: Trial) -> Plan:
             ),
             Matches("reference", together),
         ),
-        witnesses=(
-            Witness("two rows were packed", len(set(together.segments[0])) == 2),
-            Witness("the second row crossed the window", second.width > trial.spec.window_span),
-        ),
+        witnesses=(Witness("the second row crossed the window", second.width > trial.spec.window_span),),
     )

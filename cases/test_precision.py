@@ -20,7 +20,7 @@ def bf16(trial: Trial) -> Plan:
         claims=(Matches("reference", coarse), SameTopTokens("top tokens", coarse, exact)),
         witnesses=(
             Witness("the window was crossed", exact.width > trial.spec.window_span + 1),
-            Witness("BF16 was asked for", coarse.dtype == "bfloat16"),
+            Witness("FP32 stood beside BF16", (exact.dtype, coarse.dtype) == ("float32", "bfloat16")),
         ),
     )
 

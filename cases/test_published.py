@@ -54,6 +54,8 @@ def training(trial: Trial) -> Plan:
     published = _published(trial)
     claims: list[Claim] = []
     for length, differs in published.training.items():
+        if length > trial.drawn.width:
+            continue
         feed = trial.drawn.first(length)
         trained = replace(feed, mode="training-nograd")
         if differs:

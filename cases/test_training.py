@@ -16,7 +16,7 @@ from conformance.strategies import feeds
 def mask(trial: Trial) -> Plan:
     window = trial.spec.window_size
     claims: list[Claim] = []
-    lengths = range(1, window + 4)
+    lengths = range(1, min(window + 3, trial.drawn.width) + 1)
     for length in lengths:
         name = "T = W" if length == window else f"T = W{length - window:+d}"
         feed = trial.drawn.first(length)

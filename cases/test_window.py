@@ -47,13 +47,14 @@ def _plan(trial: Trial, *claims: Claim) -> Plan:
 
 
 def _prefill(trial: Trial) -> Plan:
-    feeds = {"T = W-1": -1, "T = W": 0, "T = W+1": 1, "T = W+2": 2, "T = 2W+3": trial.spec.window_size + 3}
     window = trial.spec.window_size
+    lengths = {"W-1": window - 1, "W": window, "W+1": window + 1, "W+2": window + 2, "2W+3": 2 * window + 3}
     return _plan(
         trial,
         *(
-            _probe(name, trial.drawn.first(window + extra), trial, _reach(trial))
-            for name, extra in feeds.items()
+            _probe(f"T = {name}", trial.drawn.first(length), trial, _reach(trial))
+            for name, length in lengths.items()
+            if length <= trial.drawn.width
         ),
     )
 
@@ -119,15 +120,23 @@ def global_decode(trial: Trial) -> Plan:
 )
 def causality(trial: Trial) -> Plan:
     feed, window = trial.drawn, trial.spec.window_size
-    places = (1, window - 1, window, window + 1, 2 * window, feed.width - 1)
+    places = {
+        "1": 1,
+        "W-1": window - 1,
+        "W": window,
+        "W+1": window + 1,
+        "2W": 2 * window,
+        "T-1": feed.width - 1,
+    }
     claims = tuple(
         Still(
-            f"position {place}",
+            f"position {name}",
             feed,
             _other_token(feed, place, trial.spec.vocab_size),
             (Span(0, 0, place),),
         )
-        for place in dict.fromkeys(places)
+        for name, place in places.items()
+        if 0 < place < feed.width
     )
     return Plan(
         claims=claims,

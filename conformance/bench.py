@@ -6,18 +6,19 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from conformance.backends.registry import DEFAULT_BACKENDS, Backend, backend_named, known_backends
+from conformance.backends.released import code_words, dresser, released_code
 from conformance.bundles import write_bundle
 from conformance.case import Case, case_directory, known_cases
 from conformance.cells import Cell, CellResult, judge
-from conformance.checkpoints.release_code import ReleasedCode, dress, parse_sources, resolve
-from conformance.checkpoints.store import Checkpoint, open_checkpoint
+from conformance.checkpoints.release_code import parse_sources
+from conformance.checkpoints.store import open_checkpoint
 from conformance.deviations import Deviation, read_deviations
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
@@ -105,9 +106,7 @@ class Bench:
         self._budgets: dict[str, Budget] = {}
         self.checkpoints = cache_directory() / "checkpoints"
         self.brought = open_checkpoint(options.checkpoint) if options.checkpoint else None
-        self.code: dict[str, ReleasedCode] = {}
-        for backend in options.backends:
-            self._find_code(backend)
+        self.code = {b.name: released_code(b, options.release_code) for b in options.backends}
         self.deviations = read_deviations(
             case_directory() / "deviations",
             [backend.name for backend in options.backends],
@@ -115,7 +114,7 @@ class Bench:
         self._check_deviations()
         self.session = Session(directory, options.bounds)
         for backend in options.backends:
-            self.session.add(backend, self._dress(backend))
+            self.session.add(backend, dresser(self.code[backend.name], self.checkpoints))
         self._hellos: dict[str, Hello | WorkerError] = {}
         self._claims = {backend.name: self._claimed(backend) for backend in options.backends}
 
@@ -193,7 +192,7 @@ class Bench:
         return {
             backend.name: {
                 "title": backend.title,
-                "code": self._code_of(backend),
+                "code": code_words(backend, self.code[backend.name]),
                 **_described(self._hellos.get(backend.name)),
                 "starts": starts[backend.name],
                 "seconds": asdict(spent[backend.name]),
@@ -222,24 +221,6 @@ class Bench:
             for pattern in entry.case:
                 if not any(fnmatchcase(case, pattern) for case in cases):
                     raise BadInput.value("case", pattern, "a pattern that matches a case", entry.source)
-
-    def _find_code(self, backend: Backend) -> None:
-        """Find the released code that the user named for a backend, if any."""
-        source = self.options.release_code.get(backend.release_code or "")
-        if source is not None and backend.family is not None:
-            release = next(r for r in family_of(backend.family).releases if r.name == backend.release_code)
-            self.code[backend.name] = resolve(source, release, backend.interpreter())
-
-    def _dress(self, backend: Backend) -> Callable[[Checkpoint], Checkpoint] | None:
-        if backend.name not in self.code:
-            return None
-        code = self.code[backend.name]
-        return lambda checkpoint: dress(checkpoint, code, self.checkpoints)
-
-    def _code_of(self, backend: Backend) -> str:
-        if backend.name in self.code:
-            return f"sha256:{self.code[backend.name].sha256}"
-        return "stand-in" if backend.release_code else "its own"
 
     def _claimed(self, backend: Backend) -> tuple[str, ...]:
         if backend.releases:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.backends.registry import known_backends
+from conformance import bench
+from conformance.backends.registry import backend_named, known_backends
 from conformance.case import case_directory
 from conformance.deviations import Deviation, read_deviations
 from conformance.errors import BadInput
@@ -145,3 +146,32 @@ def test_every_file_of_ours_belongs_to_a_backend_and_can_be_read() -> None:
     names = {file.stem for file in directory.glob("*.toml")}
     assert names <= set(known_backends())
     assert len(read_deviations(directory, sorted(names))) >= len(names)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {'"training/*"': '"trainig/*"'},
+            "case = 'trainig/*', but should be a pattern that matches a case [reference.toml entry 1]",
+        ),
+        ({'"2604"': '"2605"'}, "release = '2605', but should be one of 2604, 4k [reference.toml entry 1]"),
+    ],
+)
+def test_an_entry_that_can_match_nothing_stops_the_run(
+    change: dict[str, str],
+    message: str,
+    tmp_path: Path,
+    private_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = ENTRY
+    for old, new in change.items():
+        text = text.replace(old, new)
+    (tmp_path / "deviations").mkdir()
+    (tmp_path / "deviations" / "reference.toml").write_text(text)
+    monkeypatch.setattr(bench, "case_directory", lambda: tmp_path)
+    options = bench.Options((backend_named("reference"),), ("plamo3",), ("2604", "4k"))
+    with pytest.raises(BadInput) as caught:
+        bench.Bench(options, tmp_path)
+    assert str(caught.value) == message

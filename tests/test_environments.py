@@ -10,7 +10,6 @@ import pytest
 from conformance import environments
 from conformance.backends.registry import known_backends
 from conformance.environments import ENVIRONMENTS, Environment, EnvironmentFailed, cache_directory
-from conformance.errors import BadInput
 
 # Stands in for the interpreter of a new venv: what pip was asked goes to a file, what it says is given.
 PIP = """#!/bin/sh
@@ -68,7 +67,6 @@ def test_making_one(environment: Environment, pip: Path) -> None:
     assert environment.size() == 0
     assert environment.sync(said.append)
     assert environment.is_ready()
-    assert environment.require() is environment
     assert environment.size() > 0
     assert said[0] == "engine: installing requirements.txt"
     assert said[1].startswith("engine: ready after ")
@@ -111,13 +109,6 @@ def test_pip_without_a_word(environment: Environment, pip: Path) -> None:
     pip.with_name("says").write_text("exit 3")
     with pytest.raises(EnvironmentFailed, match=r"^environment engine: pip failed$"):
         environment.sync(lambda _: None)
-
-
-def test_a_missing_one_is_bad_input(environment: Environment) -> None:
-    with pytest.raises(
-        BadInput, match=r"^environment engine is missing; make it with: conformance env sync "
-    ):
-        environment.require()
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -8,6 +8,7 @@ import typer
 
 from conformance.cli.check import check
 from conformance.cli.env import environments
+from conformance.cli.golden import golden
 from conformance.cli.listing import listing
 from conformance.cli.replay import replay_bundle
 from conformance.errors import BadInput
@@ -25,6 +26,7 @@ app.command("list")(listing)
 app.command("check")(check)
 app.command("replay")(replay_bundle)
 app.add_typer(environments, name="env")
+app.add_typer(golden, name="golden")
 
 
 def main() -> None:

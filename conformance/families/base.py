@@ -134,6 +134,7 @@ class Family:
         symmetries: module of the exact relabelling of parameters (`relabel`), imported there too.
         orders: dtype → evaluation orders whose spread is the noise of that dtype.
         published: release → figures published for its own code.
+        golden_models: release → the models of the goldens.
         layouts: spec → the ways to write it down that must all load as the same kind of model.
         backends: backends that exist for this family only.
     """
@@ -150,5 +151,6 @@ class Family:
     symmetries: str
     orders: Mapping[str, tuple[str, ...]]
     published: Mapping[str, Published]
+    golden_models: Mapping[str, tuple[Variant, ...]]
     layouts: Callable[[Spec], tuple[Variant, ...]]
     backends: tuple[FamilyBackend, ...]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.families.base import Family, FamilyBackend, Release
+from conformance.families.plamo3.goldens import GOLDEN_MODELS
 from conformance.families.plamo3.layouts import layouts
 from conformance.families.plamo3.parameters import parameter_table
 from conformance.families.plamo3.published import PUBLISHED
@@ -65,6 +66,7 @@ FAMILY = Family(
         "float64": (),
     },
     published=PUBLISHED,
+    golden_models=GOLDEN_MODELS,
     layouts=layouts,  # type: ignore[arg-type]
     backends=(
         FamilyBackend(

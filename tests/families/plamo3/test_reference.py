@@ -327,6 +327,36 @@ def test_public_bf16_norms_cast_before_the_gain() -> None:
     assert torch.equal(rms_norm(x, w, 1.0, 1e-6, Casts(gain_first=True)), expected)
 
 
+def test_wide_attention_rounds_its_result_alone() -> None:
+    spec, width = tiny_2604(), 8
+    block = {
+        name.removeprefix("model.layers.layers.1."): w
+        for name, w in weights_of(spec, torch.bfloat16).items()
+        if name.startswith("model.layers.layers.1.")
+    }
+    block["mixer.o_proj.weight"] = torch.eye(6 * 16, dtype=torch.bfloat16)  # heads side by side
+    x = torch.linspace(-9, 9, width * 48).sin().bfloat16().view(1, width, 48)
+    row, one = torch.arange(width)[None], torch.zeros(1, width, dtype=torch.long)
+    public, wide = (
+        attention(spec, GLOBAL, block, x, row, one, casts) for casts in (PUBLIC_CASTS, Casts(wide=True))
+    )
+    heads = (x @ block["mixer.qkv_proj.weight"].T).view(width, 10, 16)  # as BF16 has q, k and v
+    turns, amplitude = loops.frequencies(spec, True)
+
+    def rotated(head: int, site: str) -> np.ndarray:
+        normed = rms_norm(heads[:, head], block[f"mixer.{site}.weight"], 1.0, 1e-6, PUBLIC_CASTS).double()
+        return np.array([loops.rotate(normed[t].numpy(), t, turns, amplitude) for t in range(width)])
+
+    for head in range(6):
+        scores = rotated(head, "q_norm") @ rotated(6 + head // 3, "k_norm").T / 4
+        scores[np.triu_indices(width, 1)] = -np.inf
+        shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        exact = torch.from_numpy(shares @ heads[:, 8 + head // 3].double().numpy())
+        mine = slice(16 * head, 16 * (head + 1))
+        assert distance(wide[0, :, mine], exact) <= 2**-8 * float(exact.abs().max())
+        assert distance(public[0, :, mine], exact) > distance(wide[0, :, mine], exact)
+
+
 def test_public_bf16_tables_are_cast_before_the_amplitude() -> None:
     spec = tiny_2604()
     positions = torch.tensor([[5]])

@@ -156,12 +156,10 @@ def _network(spec: Plamo3Spec, weights: Mapping[str, Tensor], knobs: Knobs) -> N
     offsets = {name: getattr(knobs, knob) for name, (_, knob) in _SITES.items() if knob}
 
     def block(layer: int) -> Block:
-        stored = {
-            name: weights[f"model.layers.layers.{layer}.{site}.weight"] for name, (site, _) in _SITES.items()
-        }
-        return Block(
-            **{name: gain(w, offsets[name], knobs) if name in offsets else w for name, w in stored.items()}
-        )
+        prefix = f"model.layers.layers.{layer}."
+        stored = {name: weights[f"{prefix}{site}.weight"] for name, (site, _) in _SITES.items()}
+        gains = {name: gain(stored[name], offset, knobs) for name, offset in offsets.items()}
+        return Block(**{**stored, **gains})
 
     embedding = weights["model.embed_tokens.weight"]
     head = weights.get("lm_head.weight", embedding)

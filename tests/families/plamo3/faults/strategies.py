@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from conformance.families.plamo3.spec import Plamo3Spec
@@ -27,7 +29,7 @@ def any_feeds(draw: st.DrawFn, spec: Plamo3Spec, *, most: int = 26, rows: int = 
         st.just(Reset()),
         st.builds(Reorder, st.tuples(*[st.integers(0, batch - 1)] * batch)),
     )
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         operation = draw(operations) if start else None
         steps += [Forward(stop - start)] if operation is None else [operation, Forward(stop - start)]
     padding = draw(st.sampled_from([None, "left", "right"]), label="padding")

@@ -26,12 +26,12 @@ SEED = 7
 
 
 def spec_of(release: str, **changes: Any) -> Plamo3Spec:
-    """A tiny model of a release: three layers, the second one global, W 4."""
+    """A tiny model of a release: a local layer, then a global one, W 4."""
     yarn = {"rope_scaling_factor": 16.0, "initial_context_length": 1024} if release == "2604" else {}
     sizes: dict[str, Any] = {
         "vocab_size": 97,
         "hidden_size": 48,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,
         "intermediate_size": 56,
         "num_attention_heads": 6,
         "num_key_value_heads": 2,
@@ -109,6 +109,7 @@ def feeds_of(spec: Plamo3Spec) -> Iterator[tuple[str, Feed]]:
     yield "reorder, padded", replace(left, steps=(Forward(held), Reorder((1, 0)), Forward(width - held)))
     long = Feed(tokens=tokens_of(spec, 1, 66), steps=(Forward(66),))
     yield "long", long
+    yield "half as long", long.first(33)
     for name, feed in (("whole", one), ("long", long), ("decode", one.token_by_token(2))):
         yield f"{name}, bfloat16", replace(feed, dtype="bfloat16")
 

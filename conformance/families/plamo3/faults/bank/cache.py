@@ -15,6 +15,7 @@ from conformance.families.plamo3.faults.conditions import (
 )
 from conformance.faults import (
     CACHED,
+    CROP,
     CROP_INSIDE,
     CROP_PAST_END,
     CROP_TO_ZERO,

@@ -1,0 +1,43 @@
+"""Backends that run a release's own code where the user named it, instead of our stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from conformance.backends.registry import Backend
+from conformance.checkpoints.release_code import ReleasedCode, dress, resolve
+from conformance.checkpoints.store import Checkpoint
+from conformance.families import family_of
+
+__all__ = ["code_words", "dresser", "released_code"]
+
+
+def released_code(backend: Backend, sources: Mapping[str, str]) -> ReleasedCode | None:
+    """The code that the user named for a backend, if any.
+
+    Args:
+        backend: whose code.
+        sources: release → directory or `hub` (`conformance.checkpoints.release_code.parse_sources`).
+
+    Raises:
+        BadInput: it is named, but not there.
+    """
+    source = sources.get(backend.release_code or "")
+    if source is None or backend.family is None:
+        return None
+    release = next(r for r in family_of(backend.family).releases if r.name == backend.release_code)
+    return resolve(source, release, backend.interpreter())
+
+
+def dresser(code: ReleasedCode | None, checkpoints: Path) -> Callable[[Checkpoint], Checkpoint] | None:
+    """What lays released code beside a checkpoint's weights, where there is any."""
+    return None if code is None else partial(dress, code=code, root=checkpoints)
+
+
+def code_words(backend: Backend, code: ReleasedCode | None) -> str:
+    """Whose code ran, for reports: `its own`, `stand-in`, or the SHA-256 of released code."""
+    if code is not None:
+        return f"sha256:{code.sha256}"
+    return "stand-in" if backend.release_code else "its own"

@@ -1,0 +1,1 @@
+"""Goldens: logits of a fixed set of trials, with a pedigree."""
