@@ -141,6 +141,13 @@ def read_bundle(directory: Path) -> Bundle:
         raise BadInput(f"bundle.json is not JSON: {error} [{file}]") from None
     if content.get("version") != VERSION:
         raise BadInput.value("version", content.get("version"), str(VERSION), str(file))
+    try:
+        return _bundle(content, file)
+    except KeyError as error:
+        raise BadInput(f"{error.args[0]} is missing, but a bundle needs it [{file}]") from None
+
+
+def _bundle(content: Mapping[str, Any], file: Path) -> Bundle:
     return Bundle(
         case=content["case"],
         backend=content["backend"],

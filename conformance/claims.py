@@ -52,6 +52,8 @@ class Outcome:
     Attributes:
         label: the claim's.
         holds: did the law hold here?
+        three_way: largest differences between the run, the reference in float64, and the reference in the
+            run's dtype, where the run was compared with the reference and differs.
         refused: it holds because the engine declined with an error of its own.
         verdict: the comparison that decided.
         text: what was compared with what, or what was found.
@@ -64,6 +66,7 @@ class Outcome:
     text: str
     measured: Mapping[str, Any] = field(default_factory=dict)
     refused: bool = False
+    three_way: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,23 @@ class Matches(Claim):
         verdict = compare(
             run.logits, truth.logits, truth.noise, real_cells(self.feed), self.feed.dtype, finite=everywhere
         )
-        return Outcome(self.label, verdict.grade.passes, verdict, text)
+        three_way = {}
+        if verdict.bad:
+            three_way = compare_three(run.logits, truth, real_cells(self.feed))
+        return Outcome(self.label, verdict.grade.passes, verdict, text, three_way=three_way)
+
+
+def compare_three(logits: np.ndarray, truth: Truth, cells: np.ndarray) -> dict[str, float]:
+    """The three-way view: is it the run that is off, or the dtype?"""
+
+    def largest(one: np.ndarray, other: np.ndarray) -> float:
+        return float(np.abs(one[cells].astype(np.float64) - other[cells]).max())
+
+    return {
+        "run vs reference in float64": largest(logits, truth.logits),
+        f"run vs reference in {truth.dtype}": largest(logits, truth.in_dtype),
+        f"reference in {truth.dtype} vs float64": largest(truth.in_dtype, truth.logits),
+    }
 
 
 @dataclass(frozen=True)

@@ -53,19 +53,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "xdist_group(name): keeps the cells of one backend on one xdist worker"
-    )
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
     config.pluginmanager.register(_Cells(config), "conformance-cells")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    # Other people's tests are none of ours to order.
+    if _BENCH not in config.stash or config.getoption("dist") != "load":
+        return None
     from conformance.schedule import make_scheduler
 
-    return make_scheduler(config, log) if config.getoption("dist") == "load" else None
+    return make_scheduler(config, log)
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:

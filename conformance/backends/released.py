@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from conformance.backends.registry import Backend
-from conformance.checkpoints.release_code import ReleasedCode, dress, resolve
+from conformance.checkpoints.release_code import ReleasedCode, code_in, dress, resolve
 from conformance.checkpoints.store import Checkpoint
 from conformance.families import family_of
 
@@ -31,9 +31,26 @@ def released_code(backend: Backend, sources: Mapping[str, str]) -> ReleasedCode 
     return resolve(source, release, backend.interpreter())
 
 
-def dresser(code: ReleasedCode | None, checkpoints: Path) -> Callable[[Checkpoint], Checkpoint] | None:
-    """What lays released code beside a checkpoint's weights, where there is any."""
-    return None if code is None else partial(dress, code=code, root=checkpoints)
+def dresser(code: ReleasedCode | None, checkpoints: Path) -> Callable[[Checkpoint], Checkpoint]:
+    """What makes of a checkpoint the directory that a backend is given.
+
+    Released code is laid beside the weights where the user named it. Without a name, a directory that a
+    user brought gets our stand-in in the place of whatever code lies in it; generated ones have it already.
+    """
+    if code is not None:
+        return partial(dress, code=code, root=checkpoints)
+
+    def plain(checkpoint: Checkpoint) -> Checkpoint:
+        if checkpoint.seed is not None:
+            return checkpoint
+        return dress(checkpoint, _standin(checkpoint), checkpoints)
+
+    return plain
+
+
+def _standin(checkpoint: Checkpoint) -> ReleasedCode:
+    family = family_of(checkpoint.spec.family)
+    return code_in(family.standin, family.auto_map[checkpoint.spec.release])
 
 
 def code_words(backend: Backend, code: ReleasedCode | None) -> str:

@@ -20,7 +20,7 @@ from conformance.checkpoints.store import Checkpoint
 from conformance.errors import BadInput
 from conformance.families.base import Release
 
-__all__ = ["ReleasedCode", "dress", "parse_sources", "resolve"]
+__all__ = ["ReleasedCode", "code_in", "dress", "parse_sources", "resolve"]
 
 ENVIRONMENT_PREFIX = "CONFORMANCE_RELEASE_CODE_"
 HUB = "hub"
@@ -107,14 +107,19 @@ def resolve(source: str, release: Release, python: str) -> ReleasedCode:
         auto_map = None
     if not isinstance(auto_map, dict):
         raise BadInput(f"config.json has no auto_map, but it names the released classes [{path}]")
+    return code_in(path, auto_map)
+
+
+def code_in(path: Path, auto_map: Mapping[str, str]) -> ReleasedCode:
+    """The Python files of a directory, hashed, with the classes that `auto_map` names in them."""
     digest = hashlib.sha256()
-    for file in files:
+    for file in sorted(path.glob("*.py")):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return ReleasedCode(path, digest.hexdigest(), auto_map)
 
 
 def dress(checkpoint: Checkpoint, code: ReleasedCode, root: Path) -> Checkpoint:
-    """The same checkpoint with released code in the place of ours; made once, named by both."""
+    """The same checkpoint with this code in the place of its own; made once, named by both."""
     identity = hashlib.sha256(f"{checkpoint.identity} {code.sha256}".encode()).hexdigest()[:16]
     path = root / identity
     if not path.exists():

@@ -33,7 +33,7 @@ def replay_bundle(
         session.add(chosen)
         outcome = replay(stored, session, chosen.name, cache_directory() / "checkpoints")
     except Unsupported as reason:
-        raise typer.Exit(_unjudged(f"{chosen.name} could not be judged: it {reason}")) from None
+        raise typer.Exit(_unjudged(f"{chosen.name} could not be judged: {reason}")) from None
     finally:
         session.close()
     if as_json:
@@ -45,10 +45,13 @@ def replay_bundle(
     else:
         console = Console(highlight=False, soft_wrap=True)
         console.print(f"case: {stored.case}: {stored.claim.label}", markup=False)
-        console.print(f"model: {stored.spec.describe()}, seed {stored.seed}", markup=False)
+        where = f"seed {stored.seed}" if stored.seed is not None else f"in {stored.checkpoint}"
+        console.print(f"model: {stored.spec.describe()}, {where}", markup=False)
         found = stored.found
         console.print(f"recorded on {stored.backend}: {found['grade']}, error / noise {found['ratio']:.3g}")
         console.print(f"now on {chosen.name}: {verdict_words(outcome.verdict)}: {outcome.text}", markup=False)
+        for pair, difference in outcome.three_way.items():
+            console.print(f"  {pair}: {difference:.3g}", markup=False)
     if outcome.verdict.grade is Grade.ERROR:
         raise typer.Exit(2)
     raise typer.Exit(0 if outcome.holds else 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from shlex import quote
 from typing import Any
 
 from conformance.cells import Cell, CellResult, Finding
 from conformance.compare.verdict import Verdict
+from conformance.feeds import Feed
 
 __all__ = ["record_of", "verdict_data", "verdict_words"]
 
@@ -46,6 +48,24 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "model": _model(finding),
         "checkpoint": finding.checkpoint.identity,
         "verdict": verdict_data(verdict),
+        "distance": distances(finding.claim.feeds[0], verdict, finding.trial.spec.window_size),
+        "three_way": dict(finding.outcome.three_way),
+    }
+
+
+def distances(feed: Feed, verdict: Verdict, window: int) -> dict[str, int] | None:
+    """How far the first bad position lies from the window's edge, and beyond the last chunk border.
+
+    Positions count from the row's first real token; the window's edge is position W, the first that may
+    not see position 0.
+    """
+    place = verdict.first_bad
+    if place is None:
+        return None
+    borders = [0, *itertools.accumulate(feed.chunks)]
+    return {
+        "from_window_edge": place.position - feed.real[place.row].start - window,
+        "beyond_chunk_border": min(place.position - border for border in borders if border <= place.position),
     }
 
 
@@ -100,7 +120,8 @@ def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None, opti
     verdict = finding.outcome.verdict
     where = f"{finding.outcome.text}; {_model(finding)}"
     if verdict.first_bad is not None:
-        beyond = verdict.first_bad.position - finding.trial.spec.window_size
+        distance = distances(finding.claim.feeds[0], verdict, finding.trial.spec.window_size)
+        beyond = distance["from_window_edge"] if distance else 0
         edge = f"W{beyond:+d}" if beyond else "W"
         where = f"first bad at {verdict.first_bad} ({edge}): {where}"
     return [

@@ -47,7 +47,7 @@ class ReferenceAdapter(Adapter):
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         torch.set_num_threads(int(options.get("threads", 1)))
-        torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode("error")
         torch.set_float32_matmul_precision("highest")
         releases = [release.name for name in FAMILIES for release in family_of(name).releases]
         self.releases = tuple(options.get("releases", releases))  # type: ignore[misc]

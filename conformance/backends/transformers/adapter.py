@@ -67,7 +67,7 @@ class TransformersAdapter(Adapter):
         self._transformers = _import_transformers(self._scratch / "modules")
         self._attention: str | None = None
         torch.set_num_threads(int(options.get("threads", 1)))
-        torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode("error")
         torch.set_float32_matmul_precision("highest")
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False

@@ -22,10 +22,12 @@ def layouts(spec: Plamo3Spec) -> tuple[Variant, ...]:
         sliding_window_pattern=8,
         num_hidden_layers=8,
         initial_context_length=4096,
+        rope_local_theta=10_000.0,
+        rope_theta=1_000_000.0,
     )
     return (
         Variant("tied", tied, Layout()),
-        Variant("untied", replace(untied, vocab_size=112), Layout()),
+        Variant("untied", replace(untied, vocab_size=128), Layout()),
         Variant("untied, odd vocabulary", odd, Layout()),
         Variant("tied, odd vocabulary", replace(odd, tie_word_embeddings=True), Layout()),
         Variant("three files", spec, Layout(shards=3)),

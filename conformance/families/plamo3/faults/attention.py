@@ -43,7 +43,7 @@ def attention(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tenso
 
     def normed(x: Tensor, gain: Tensor, rule: HeadNorm) -> Tensor:
         axes = (-2, -1) if rule == "all-heads" else (-1,)
-        return rms_norm(x, gain, _head_eps(spec, knobs), knobs, centred=knobs.centred_heads, axes=axes)
+        return rms_norm(x, gain, _head_eps(spec, knobs), knobs, run, centred=knobs.centred_heads, axes=axes)
 
     if knobs.q_norm in ("before-rope", "all-heads"):
         q = normed(q, q_gain, knobs.q_norm)

@@ -139,7 +139,7 @@ class Knobs:
     # Precision. All widths are equal in exact arithmetic (§4, §5).
     gain: Literal["after the cast", "before the cast"] = "after the cast"
     norm_width: Width = "wide"
-    offset_width: Width = "wide"  # run: c is rounded to the run's dtype before it is added
+    gain_width: Width = "run"  # of c + w
     rope_width: Width = "run"
     amplitude_width: Width = "run"  # wide: cos and sin are scaled before they are cast
     attention_width: Width = "run"

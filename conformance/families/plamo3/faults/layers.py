@@ -75,22 +75,29 @@ def unit(
 
 def gain(w: Tensor, offset: float, knobs: Knobs) -> Tensor:
     """c + w, in the dtype of w."""
-    return w + (torch.tensor(offset, dtype=w.dtype) if knobs.offset_width == "run" else offset)
+    return (w.to(wide(w.dtype)) if knobs.gain_width == "wide" else w) + offset
 
 
 def rms_norm(
-    x: Tensor, gain: Tensor, eps: float, knobs: Knobs, *, centred: bool = False, axes: tuple[int, ...] = (-1,)
+    x: Tensor,
+    gain: Tensor,
+    eps: float,
+    knobs: Knobs,
+    run: torch.dtype,
+    *,
+    centred: bool = False,
+    axes: tuple[int, ...] = (-1,),
 ) -> Tensor:
-    """gain * unit(x), in the dtype of the gain: cast to it, then multiplied there."""
-    normalised = unit(x, eps, knobs, gain.dtype, centred=centred, axes=axes)
+    """gain * unit(x): cast to the run's dtype, then multiplied there."""
+    normalised = unit(x, eps, knobs, run, centred=centred, axes=axes)
     if knobs.gain == "before the cast":
-        return (normalised * gain.to(normalised.dtype)).to(gain.dtype)
-    return normalised.to(gain.dtype) * gain
+        return (normalised * gain.to(normalised.dtype)).to(run)
+    return (normalised.to(run) * gain).to(run)
 
 
-def residual_norm(spec: Plamo3Spec, knobs: Knobs, x: Tensor, gain: Tensor) -> Tensor:
+def residual_norm(spec: Plamo3Spec, knobs: Knobs, x: Tensor, gain: Tensor, run: torch.dtype) -> Tensor:
     """A norm over D."""
-    return rms_norm(x, gain, residual_eps(spec, knobs), knobs, centred=knobs.centred_residual)
+    return rms_norm(x, gain, residual_eps(spec, knobs), knobs, run, centred=knobs.centred_residual)
 
 
 def residual_eps(spec: Plamo3Spec, knobs: Knobs) -> float:

@@ -97,7 +97,7 @@ def _forward(network: Network, memory: Memory, chunk: Chunk) -> Tensor:
         x = x.to(wide(dtype))
     for layer, (kind, block) in enumerate(zip(network.kinds, network.blocks, strict=True)):
         x = _block(spec, knobs, layer, block, x, steps[kind])
-    x = residual_norm(spec, knobs, x, network.norm) if knobs.final_norm else x.to(dtype)
+    x = residual_norm(spec, knobs, x, network.norm, dtype) if knobs.final_norm else x.to(dtype)
     head = network.head
     if knobs.head_width == "wide":
         x, head = x.to(wide(dtype)), head.to(wide(dtype))
@@ -107,13 +107,13 @@ def _forward(network: Network, memory: Memory, chunk: Chunk) -> Tensor:
 
 def _block(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tensor, step: Step) -> Tensor:
     """One layer: two residual branches, each normalised before and after."""
-    entered = x
-    inner = residual_norm(spec, knobs, x, block.pre_mixer_norm)
+    entered, run = x, block.o_proj.dtype
+    inner = residual_norm(spec, knobs, x, block.pre_mixer_norm, run)
     if knobs.upcast == "view in pre_mixer_norm":
         x = _overwritten(spec, knobs, x)
     branch = attention(spec, knobs, layer, block, inner, step)
     x = _added(spec, knobs, x, branch, block.post_mixer_norm, knobs.post_mixer_norm)
-    inner = residual_norm(spec, knobs, entered if knobs.block == "parallel" else x, block.pre_mlp_norm)
+    inner = residual_norm(spec, knobs, entered if knobs.block == "parallel" else x, block.pre_mlp_norm, run)
     if knobs.upcast == "view in pre_mlp_norm":
         x = _overwritten(spec, knobs, x)
     return _added(spec, knobs, x, mlp(block, inner, knobs), block.post_mlp_norm, knobs.post_mlp_norm)
@@ -123,9 +123,9 @@ def _added(spec: Plamo3Spec, knobs: Knobs, x: Tensor, branch: Tensor, gain: Tens
     """The residual with a branch added to it."""
     match rule:
         case "before-add":
-            return x + residual_norm(spec, knobs, branch, gain)
+            return x + residual_norm(spec, knobs, branch, gain, branch.dtype)
         case "after-add":
-            return residual_norm(spec, knobs, x + branch, gain)
+            return residual_norm(spec, knobs, x + branch, gain, branch.dtype)
         case "missing":
             return x + branch
 

@@ -62,10 +62,8 @@ def rotate(x: Tensor, angles: Rotation | None, knobs: Knobs) -> Tensor:
     cos, sin = angles
     x = x.to(cos.dtype)
     if knobs.rope_pairs == "neighbours":
-        partner = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    else:
-        partner = x.roll(x.shape[-1] // 2, dims=-1)
-    return x * cos + partner * sin
+        return x * cos + torch.stack([x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2) * sin
+    return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
 
 @lru_cache(maxsize=512)

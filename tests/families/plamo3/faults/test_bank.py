@@ -15,23 +15,23 @@ from conformance.faults import NOT_FINITE, NOTHING, ROUNDING, SHAPE, VALUES, Fau
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "plamo3.md"
 HINTS = get_type_hints(Knobs)
-PARTS = [
-    "norm",
-    "block",
-    "mlp",
+PARTS = {
     "attention",
-    "rope",
-    "precision",
-    "pattern",
-    "mask",
-    "mode",
-    "cache",
-    "positions",
-    "padding",
-    "segments",
     "batch",
+    "block",
+    "cache",
     "head",
-]
+    "mask",
+    "mlp",
+    "mode",
+    "norm",
+    "padding",
+    "pattern",
+    "positions",
+    "precision",
+    "rope",
+    "segments",
+}
 
 
 def each_fault() -> pytest.MarkDecorator:
@@ -56,7 +56,7 @@ def test_the_bank_is_large_and_varied() -> None:
 
 def test_descriptions_are_single_sentences_and_all_different() -> None:
     for fault in FAULTS:
-        assert re.fullmatch(r"[A-Zc-sV][^\n]*\.", fault.what), fault.id
+        assert re.fullmatch(r"[A-Za-z][^\n]*\.", fault.what), fault.id
         assert not re.search(r"\. [A-Z]", fault.what), fault.id
     assert len({fault.what for fault in FAULTS}) == len(FAULTS)
 
@@ -70,14 +70,13 @@ def test_sections_exist() -> None:
 
 
 def test_parts_are_known_and_kinds_belong_to_one_part() -> None:
-    assert {fault.part for fault in FAULTS} == set(PARTS)
+    assert {fault.part for fault in FAULTS} == PARTS
     for kind, faults in by_kind(FAULTS).items():
         assert len({fault.part for fault in faults}) <= 2, kind
 
 
 def test_faults_of_a_part_stand_together() -> None:
-    runs = [part for part, _ in groupby(fault.part for fault in FAULTS)]
-    assert Counter(runs) - Counter(PARTS) == Counter({"precision": 1, "rope": 1, "head": 0})
+    assert len(list(groupby(fault.part for fault in FAULTS))) == len(PARTS)
 
 
 @each_fault()

@@ -90,7 +90,7 @@ def test_some_deviations_are_the_same_function(oracle: Oracle, fault: Fault) -> 
 CONDITIONAL = tuple(fault for fault in FAULTS if fault.where)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=250, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_nothing_shows_where_a_fault_does_not_apply(oracle: Oracle, data: st.DataObject) -> None:
     spec = data.draw(st.sampled_from(SPECS[:2]), label="spec")
@@ -101,18 +101,15 @@ def test_nothing_shows_where_a_fault_does_not_apply(oracle: Oracle, data: st.Dat
     assert ground.error(ground.run(fault.changes)).max() < CLOSE
 
 
-@pytest.mark.parametrize("spec", SPECS[:2], ids=["2604", "4k"])
-def test_nothing_shows_in_a_feed_of_the_wrong_kind(oracle: Oracle, spec: object) -> None:
-    """The common feeds, each with all faults that say that they do not show there."""
-    assert isinstance(spec, type(SPECS[0]))
-    shown = ("whole", "decode", "chunks", "crop", "left padding", "segments", "training at span + 0")
-    for name, feed in feeds_of(spec):
-        if name not in shown:
-            continue
-        ground = oracle.ground(spec, feed)
-        for fault in CONDITIONAL:
-            if not fault.applies(spec, feed) and fault.reveals == VALUES:
-                assert ground.error(ground.run(fault.changes)).max() < CLOSE, (fault.id, name)
+@pytest.mark.parametrize(
+    "name", ["whole", "decode", "chunks", "crop", "left padding", "training at span + 0"]
+)
+def test_nothing_shows_in_a_feed_of_the_wrong_kind(oracle: Oracle, name: str) -> None:
+    spec = SPECS[0]
+    ground = oracle.ground(spec, dict(feeds_of(spec))[name])
+    for fault in CONDITIONAL:
+        if not fault.applies(spec, ground.feed):
+            assert ground.error(ground.run(fault.changes)).max() < CLOSE, fault.id
 
 
 def test_every_fault_differs_from_every_other_and_from_none(oracle: Oracle) -> None:
@@ -120,7 +117,7 @@ def test_every_fault_differs_from_every_other_and_from_none(oracle: Oracle) -> N
     right = replace(FAULTS[0], id="right", changes={}, where=())
     groups: list[list[Fault]] = [[right, *OF_VALUES]]
     for spec in SPECS:
-        for _, feed in feeds_of(spec):
+        for _, feed in feeds_of(spec) if groups else ():
             ground = oracle.ground(spec, replace(feed, dtype="float64"))
             groups = [part for group in groups for part in _split(ground, group)]
     assert [sorted(fault.id for fault in group) for group in groups] == []

@@ -106,10 +106,17 @@ PRECISION = (
         norm_width="run",
     ),
     _cast_order(
-        "norm-offset-rounded",
+        "norm-gain-in-float32",
         4,
-        "The offsets of norms are rounded to BF16 before they are added.",
-        offset_width="run",
+        "Offset and weight of norms are added and multiplied in FP32, after the input was cast.",
+        gain_width="wide",
+    ),
+    _cast_order(
+        "norm-all-in-float32",
+        4,
+        "Norms are computed in FP32 from the sum of offset and weight on; only their result is cast.",
+        gain="before the cast",
+        gain_width="wide",
     ),
     _cast_order("rope-in-float32", 5, "Q and K are rotated in FP32.", rope_width="wide"),
     _cast_order(

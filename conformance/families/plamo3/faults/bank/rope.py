@@ -14,7 +14,6 @@ from conformance.families.plamo3.faults.conditions import (
 
 __all__ = ["ROPE", "YARN_FAULTS"]
 
-precision = table("precision")
 rope = table("rope")
 
 _FACTOR_IS_NOT_THE_RATIO = of_spec(
@@ -104,21 +103,21 @@ ROPE = (
         not_default("rope_theta", 1_000_000.0),
         global_theta="default",
     ),
-    precision(
+    rope(
         "rope-frequencies-in-bfloat16",
         5,
         "angles or frequencies in BF16",
         "Inverse frequencies are rounded to BF16.",
         rope_rounding="frequencies",
     ),
-    precision(
+    rope(
         "rope-angles-in-bfloat16",
         5,
         "angles or frequencies in BF16",
         "The angles, position times frequency, are rounded to BF16.",
         rope_rounding="angles",
     ),
-    precision(
+    rope(
         "rope-positions-in-bfloat16",
         5,
         "angles or frequencies in BF16",
@@ -126,7 +125,7 @@ ROPE = (
         POSITIONS_BEYOND_256,
         rope_rounding="positions",
     ),
-    precision(
+    rope(
         "rope-tables-in-bfloat16",
         5,
         "angles or frequencies in BF16",
