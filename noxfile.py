@@ -45,6 +45,13 @@ def goldens(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Plant every fault, let every case judge it, and write docs/cases.md and docs/detection.md."""
+    _install(session)
+    session.run("conformance", "mutants", "--docs", "docs", *session.posargs, env=THREADS)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """The harness's own tests, after ruff and mypy; arguments after -- go to pytest."""
     _install(session, "tests/requirements.txt")

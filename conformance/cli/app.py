@@ -10,6 +10,7 @@ from conformance.cli.check import check
 from conformance.cli.env import environments
 from conformance.cli.golden import golden
 from conformance.cli.listing import listing
+from conformance.cli.mutants import mutants
 from conformance.cli.replay import replay_bundle
 from conformance.errors import BadInput
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command("list")(listing)
 app.command("check")(check)
+app.command("mutants")(mutants)
 app.command("replay")(replay_bundle)
 app.add_typer(environments, name="env")
 app.add_typer(golden, name="golden")

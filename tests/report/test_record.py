@@ -104,6 +104,8 @@ def test_a_finding() -> None:
             "first_bad": [0, 5],
             "problem": "",
         },
+        "distance": {"from_window_edge": 1, "beyond_chunk_border": 5},
+        "three_way": {},
     }
 
 

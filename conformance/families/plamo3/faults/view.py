@@ -166,7 +166,7 @@ def _band(
     if cached and knobs.anchor != "end":
         from_start = row - (key - (max(0, past - (spec.window_span - 1)) if local else 0))
         if knobs.anchor == "start":
-            reach = from_start
+            reach, span = from_start, None
         elif columns > 1:
             reach = distance = from_start
     match knobs.causal:
@@ -196,6 +196,8 @@ def _span(spec: Plamo3Spec, knobs: Knobs, kind: str, past: int, columns: int, tr
         return None
     if knobs.windowless_from is not None and columns >= knobs.windowless_from:
         return None
+    if knobs.ring_slot != "right" and kind == LOCAL and past and columns == 1:
+        return None  # what the ring holds is all that there is to see
     if training and (knobs.training_skip is None or past + columns <= spec.window_span + knobs.training_skip):
         return None
     more = knobs.prefill_window

@@ -177,7 +177,7 @@ MASK = (
         "mask-top-left",
         6,
         "causal mask anchored top-left",
-        "On top of a cache, the first new token sees the oldest key alone, the next one two, and so on.",
+        "On top of a cache, the first new token sees the oldest kept key alone, the next one two, and so on.",
         CACHED,
         anchor="start",
     ),
