@@ -80,7 +80,7 @@ def _again(given: Any) -> str:
     """The options, beside backend and release, that a rerun needs to judge the same trials."""
     words = [f"--examples {given.examples}"] if given.examples != 2 else []
     words += ["--checkpoint " + shlex.quote(given.checkpoint)] if given.checkpoint else []
-    words += ["--release-code " + shlex.quote(code) for code in given.release_code]
+    words += [f"--release-code {shlex.quote(code)}" for code in given.release_code]
     return "".join(f" {word}" for word in words)
 
 
@@ -160,7 +160,7 @@ class Bench:
         except WorkerError as error:
             return CellResult("error", f"the reference {error.kind}: {error}")
 
-    def _bundle(self, cell: Cell, result: CellResult, hello: Hello | WorkerError) -> str:
+    def _bundle(self, cell: Cell, result: CellResult, hello: Hello | WorkerError) -> str | None:
         """Make the first finding smaller and write it down; the bundle's path."""
         assert isinstance(hello, Hello)
         name = cell.backend.name
@@ -168,16 +168,19 @@ class Bench:
         finding = shrink(self.session, cell, result.findings[0], hello, self.checkpoints, budget)
         result.findings[0] = finding
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", f"{cell.case.id}-{cell.label}")
-        path = write_bundle(
-            self.directory / "bundles" / slug,
-            case=cell.case.id,
-            backend=name,
-            checkpoint=finding.checkpoint,
-            claim=finding.claim,
-            outcome=finding.outcome,
-            session=self.session,
-            provenance=self.provenance()[name],
-        )
+        try:
+            path = write_bundle(
+                self.directory / "bundles" / slug,
+                case=cell.case.id,
+                backend=name,
+                checkpoint=finding.checkpoint,
+                claim=finding.claim,
+                outcome=finding.outcome,
+                session=self.session,
+                provenance=self.provenance()[name],
+            )
+        except WorkerError:  # the reference has gone: the finding stands without a bundle
+            return None
         return os.path.relpath(path)
 
     def start(self) -> None:

@@ -23,7 +23,6 @@ from safetensors.numpy import save_file
 
 import conformance
 from conformance import claims
-from conformance.cells import judge_plan
 from conformance.checkpoints.layout import Layout
 from conformance.checkpoints.store import Checkpoint, open_checkpoint, write_checkpoint
 from conformance.claims import Claim, Outcome, Plan, Span
@@ -31,6 +30,7 @@ from conformance.errors import BadInput
 from conformance.families import family_of
 from conformance.families.base import Spec
 from conformance.feeds import Feed, parse_feed
+from conformance.judging import judge_plan
 from conformance.report.record import verdict_data
 from conformance.runs import Session
 
@@ -40,6 +40,7 @@ __all__ = [
     "claim_to_dict",
     "read_bundle",
     "replay",
+    "same_model",
     "source_hash",
     "write_bundle",
 ]
@@ -119,10 +120,13 @@ def write_bundle(
     }
     directory.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=directory.parent))
-    (draft / "bundle.json").write_text(json.dumps(content, indent=1) + "\n")
-    save_file(_logits(session, backend, checkpoint, claim), draft / "logits.safetensors")
-    shutil.rmtree(directory, ignore_errors=True)
-    os.rename(draft, directory)
+    try:
+        (draft / "bundle.json").write_text(json.dumps(content, indent=1) + "\n")
+        save_file(_logits(session, backend, checkpoint, claim), draft / "logits.safetensors")
+        shutil.rmtree(directory, ignore_errors=True)
+        os.rename(draft, directory)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
     return directory
 
 
@@ -139,6 +143,8 @@ def read_bundle(directory: Path) -> Bundle:
         content = json.loads(file.read_text())
     except ValueError as error:
         raise BadInput(f"bundle.json is not JSON: {error} [{file}]") from None
+    if not isinstance(content, dict):
+        raise BadInput(f"bundle.json = {type(content).__name__}, but should be an object [{file}]")
     if content.get("version") != VERSION:
         raise BadInput.value("version", content.get("version"), str(VERSION), str(file))
     try:
@@ -148,6 +154,10 @@ def read_bundle(directory: Path) -> Bundle:
 
 
 def _bundle(content: Mapping[str, Any], file: Path) -> Bundle:
+    known = sorted(each.name for each in fields(Layout))
+    for key in content["layout"]:
+        if key not in known:
+            raise BadInput(f"{key} is not a key of a layout: {', '.join(known)} [{file}]")
     return Bundle(
         case=content["case"],
         backend=content["backend"],
@@ -159,6 +169,14 @@ def _bundle(content: Mapping[str, Any], file: Path) -> Bundle:
         found=content["found"],
         provenance=content["provenance"],
     )
+
+
+def same_model(bundle: Bundle, checkpoints: Path) -> bool:
+    """Is the checkpoint that is made now the one that the bundle was recorded with?"""
+    if bundle.seed is None:
+        return True
+    made = write_checkpoint(checkpoints, bundle.spec, bundle.seed, bundle.layout)
+    return made.identity == bundle.checkpoint
 
 
 def replay(bundle: Bundle, session: Session, backend: str, checkpoints: Path) -> Outcome:

@@ -11,10 +11,11 @@ from typing import Any
 from conformance.backends.registry import Backend
 from conformance.case import Case, Trial
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
-from conformance.claims import Claim, Outcome, Plan, Runs, Truths, Witness
+from conformance.claims import Claim, Outcome, Witness
 from conformance.compare.verdict import Grade
 from conformance.deviations import Deviation
 from conformance.errors import Unsupported
+from conformance.judging import judge_plan
 from conformance.limits import violation
 from conformance.runs import Runner
 from conformance.trials import deal
@@ -31,7 +32,6 @@ __all__ = [
     "Finding",
     "inapplicable",
     "judge",
-    "judge_plan",
 ]
 
 PASS, KNOWN, FAIL, ERROR, NOT_APPLICABLE = "pass", "known", "fail", "error", "n/a"
@@ -170,24 +170,6 @@ def judge(
         result.reason = f"{len(declined_trials)} of {every} trials declined: {declined_trials[0]}"
     _settle(result, deviations, explained)
     return result
-
-
-def judge_plan(session: Runner, backend: str, checkpoint: Checkpoint, plan: Plan) -> list[Outcome]:
-    """Run what a plan needs, side by side, then judge each claim.
-
-    Raises:
-        Unsupported: the backend declined one of the feeds as beyond what it can do.
-    """
-    feeds = {feed.key: feed for claim in plan.claims for feed in claim.feeds}
-    judged = {feed.key: feed for claim in plan.claims for feed in claim.truths}
-    pending = {key: session.run(backend, checkpoint, feed) for key, feed in feeds.items()}
-    awaited = {key: session.truth(checkpoint, feed) for key, feed in judged.items()}
-    runs: Runs = {key: session.wait("engine", future) for key, future in pending.items()}
-    truths: Truths = {key: session.wait("reference", future) for key, future in awaited.items()}
-    for run in runs.values():
-        if run.kind == "unsupported":
-            raise Unsupported(run.message)
-    return [claim.judge(runs, truths) for claim in plan.claims]
 
 
 def _count_witnesses(result: CellResult, witnesses: Sequence[Witness], claims: int) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from conformance.case import Case, Trial, load_cases
-from conformance.cells import judge_plan
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
 from conformance.claims import Plan
 from conformance.compare.noise import Truth, measure
@@ -24,6 +23,7 @@ from conformance.errors import Refused
 from conformance.families import family_of
 from conformance.faults import NOTHING, ROUNDING, Fault, faults_of
 from conformance.feeds import Feed
+from conformance.judging import judge_plan
 from conformance.runs import Run
 from conformance.trials import deal
 

@@ -7,6 +7,7 @@ claim's own feed is shortened and its chunks merged, on that model.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from conformance.case import Trial
-from conformance.cells import Cell, Finding, judge_plan
+from conformance.cells import Cell, Finding
 from conformance.checkpoints.layout import Layout
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
 from conformance.claims import Agree, Claim, Matches, Outcome, Plan
@@ -24,8 +25,9 @@ from conformance.compare.verdict import Grade
 from conformance.errors import Unsupported
 from conformance.families import family_of
 from conformance.feeds import Feed, Forward
+from conformance.judging import judge_plan
 from conformance.runs import Session
-from conformance.workers.host import Hello
+from conformance.workers.host import Hello, WorkerError
 
 __all__ = ["Budget", "shorter", "shrink"]
 
@@ -70,10 +72,12 @@ def shrink(
     if finding.outcome.verdict.grade is Grade.ERROR:
         return finding
     bench = _Bench(session, cell, checkpoints)
-    smaller = finding
-    if cell.case.fixed is None and cell.case.variants is None and finding.checkpoint.seed is not None:
-        smaller = _smaller_model(bench, finding, hello, budget) or finding
-    return _smaller_feed(bench, smaller)
+    best = [finding]
+    with suppress(WorkerError):  # a reference that dies on the way must not cost the finding
+        if cell.case.fixed is None and cell.case.variants is None and finding.checkpoint.seed is not None:
+            best.append(_smaller_model(bench, finding, hello, budget) or finding)
+        best.append(_smaller_feed(bench, best[-1]))
+    return best[-1]
 
 
 def _smaller_model(bench: _Bench, finding: Finding, hello: Hello, budget: Budget) -> Finding | None:
@@ -82,7 +86,7 @@ def _smaller_model(bench: _Bench, finding: Finding, hello: Hello, budget: Budget
     trials = specs.flatmap(
         lambda spec: st.tuples(st.just(spec), st.integers(0, 3), case.draws(spec)).map(lambda t: Trial(*t))
     )
-    found: list[Finding] = []
+    found: dict[Trial, Finding] = {}
     answers: dict[Trial, bool] = {}
 
     def fails(trial: Trial) -> bool:
@@ -98,11 +102,11 @@ def _smaller_model(bench: _Bench, finding: Finding, hello: Hello, budget: Budget
         outcome = bench.fails(checkpoint, claim) if claim is not None else None
         if claim is None or outcome is None:
             return False
-        found.append(Finding(trial, checkpoint, claim, outcome))
+        found[trial] = Finding(trial, checkpoint, claim, outcome)
         return True
 
     try:
-        find(
+        smallest = find(
             trials,
             fails,
             settings=settings(
@@ -116,7 +120,7 @@ def _smaller_model(bench: _Bench, finding: Finding, hello: Hello, budget: Budget
         )
     except NoSuchExample:
         return None
-    return found[-1] if found else None
+    return found[smallest]
 
 
 def _smaller_feed(bench: _Bench, finding: Finding) -> Finding:
@@ -146,6 +150,10 @@ def shorter(claim: Claim, outcome: Outcome) -> Iterator[Claim]:
         yield _with(claim, replace(feed, tokens=(feed.tokens[place.row],)))
     if place is not None and place.position + 1 < feed.width:
         yield _with(claim, _first(feed, place.position + 1))
+    # Hypothesis prefers equal tokens, which hide what differs until the last of them: cut in front, too.
+    for columns in (feed.width // 2, feed.width // 4, 1):
+        if 0 < columns < feed.width:
+            yield _with(claim, _last(feed, feed.width - columns))
     for chunks in ((feed.width,), (feed.width - 1, 1), (1, feed.width - 1)):
         if len(chunks) < len(feed.chunks) and min(chunks) > 0:
             yield _with(claim, feed.split(chunks))
@@ -157,6 +165,18 @@ def _first(feed: Feed, columns: int) -> Feed:
     for size in feed.chunks:
         kept.append(min(size, columns - sum(kept)))
     return replace(feed.first(columns)).split(kept)
+
+
+def _last(feed: Feed, columns: int) -> Feed:
+    """The last columns, in the chunks that they were fed in."""
+    dropped = feed.width - columns
+    kept: list[int] = []
+    for size in feed.chunks:
+        cut = min(size, dropped)
+        dropped -= cut
+        kept.append(size - cut)
+    tokens = tuple(row[-columns:] for row in feed.tokens)
+    return replace(feed, tokens=tokens, steps=(Forward(columns),)).split(kept)
 
 
 def _with(claim: Matches | Agree, feed: Feed) -> Claim:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from conformance.backends.registry import Backend
-from conformance.checkpoints.release_code import ReleasedCode, code_in, dress, resolve
+from conformance.checkpoints.release_code import ReleasedCode, code_in, dress, parse_sources, resolve
 from conformance.checkpoints.store import Checkpoint
-from conformance.families import family_of
+from conformance.families import FAMILIES, family_of
 
-__all__ = ["code_words", "dresser", "released_code"]
+__all__ = ["code_words", "dresser", "released_code", "sources_of"]
 
 
 def released_code(backend: Backend, sources: Mapping[str, str]) -> ReleasedCode | None:
@@ -29,6 +30,16 @@ def released_code(backend: Backend, sources: Mapping[str, str]) -> ReleasedCode 
         return None
     release = next(r for r in family_of(backend.family).releases if r.name == backend.release_code)
     return resolve(source, release, backend.interpreter())
+
+
+def sources_of(named: Iterable[str]) -> dict[str, str]:
+    """Release → where its code is, from `--release-code` and the environment, for every known release.
+
+    Raises:
+        BadInput: an option is malformed.
+    """
+    releases = [release.name for name in FAMILIES for release in family_of(name).releases]
+    return parse_sources(named, os.environ, releases)
 
 
 def dresser(code: ReleasedCode | None, checkpoints: Path) -> Callable[[Checkpoint], Checkpoint]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,11 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.backends.registry import Backend, backend_named
-from conformance.backends.released import code_words, dresser, released_code
-from conformance.checkpoints.release_code import ReleasedCode, parse_sources
+from conformance.backends.released import code_words, dresser, released_code, sources_of
+from conformance.checkpoints.release_code import ReleasedCode
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
-from conformance.families import FAMILIES, family_of
 from conformance.goldens.store import golden_directory, read_goldens, write_goldens
 from conformance.goldens.trials import golden_trials
 from conformance.goldens.verify import Party, Verified, compare_goldens, record, verify
@@ -143,8 +141,7 @@ def _session(
 
 
 def _codes(backends: Sequence[Backend], named: list[str] | None) -> dict[str, ReleasedCode | None]:
-    releases = [release.name for name in FAMILIES for release in family_of(name).releases]
-    sources = parse_sources(named or (), os.environ, releases)
+    sources = sources_of(named or ())
     return {backend.name: released_code(backend, sources) for backend in backends}
 
 

@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 
 from conformance.backends.registry import backend_named
-from conformance.bundles import read_bundle, replay
+from conformance.backends.released import code_words, dresser, released_code, sources_of
+from conformance.bundles import Bundle, read_bundle, replay, same_model
 from conformance.compare.verdict import Grade
 from conformance.environments import cache_directory
-from conformance.errors import Unsupported
+from conformance.errors import BadInput, Unsupported
 from conformance.report.record import verdict_data, verdict_words
 from conformance.runs import Session
 
@@ -23,15 +24,20 @@ __all__ = ["replay_bundle"]
 def replay_bundle(
     bundle: Annotated[Path, typer.Argument(help="The bundle's directory.")],
     backend: Annotated[str | None, typer.Option(help="Another backend than the one it failed on.")] = None,
+    release_code: Annotated[list[str] | None, typer.Option(help="Run released code: R=DIR or R=hub.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Judge a failing example again: same model, same feed, no hypothesis."""
     stored = read_bundle(bundle)
     chosen = backend_named(backend or stored.backend)
+    code = released_code(chosen, sources_of(release_code or ()))
+    if chosen.name == stored.backend:
+        _require_same_code(stored, code_words(chosen, code), bundle)
+    checkpoints = cache_directory() / "checkpoints"
     session = Session()
     try:
-        session.add(chosen)
-        outcome = replay(stored, session, chosen.name, cache_directory() / "checkpoints")
+        session.add(chosen, dresser(code, checkpoints))
+        outcome = replay(stored, session, chosen.name, checkpoints)
     except Unsupported as reason:
         raise typer.Exit(_unjudged(f"{chosen.name} could not be judged: {reason}")) from None
     finally:
@@ -47,6 +53,10 @@ def replay_bundle(
         console.print(f"case: {stored.case}: {stored.claim.label}", markup=False)
         where = f"seed {stored.seed}" if stored.seed is not None else f"in {stored.checkpoint}"
         console.print(f"model: {stored.spec.describe()}, {where}", markup=False)
+        if not same_model(stored, checkpoints):
+            console.print(
+                "note: this version makes another checkpoint of the same spec and seed than was recorded"
+            )
         found = stored.found
         console.print(f"recorded on {stored.backend}: {found['grade']}, error / noise {found['ratio']:.3g}")
         console.print(f"now on {chosen.name}: {verdict_words(outcome.verdict)}: {outcome.text}", markup=False)
@@ -55,6 +65,17 @@ def replay_bundle(
     if outcome.verdict.grade is Grade.ERROR:
         raise typer.Exit(2)
     raise typer.Exit(0 if outcome.holds else 1)
+
+
+def _require_same_code(stored: Bundle, code: str, bundle: Path) -> None:
+    """A failure of released code says nothing of a stand-in, and the other way round."""
+    recorded = stored.provenance.get("code", code)
+    if code != recorded:
+        hint = "name none"
+        if recorded.startswith("sha256"):
+            hint = f"name it with --release-code {stored.spec.release}=DIR"
+        want = f"{recorded}, which the bundle was recorded with"
+        raise BadInput(f"code = {code!r}, but should be {want}; {hint} [{bundle}]")
 
 
 def _unjudged(sentence: str) -> int:

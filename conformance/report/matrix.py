@@ -103,11 +103,14 @@ def _figure(ratio: float) -> str:
 
 
 def _reasons(title: str, records: Sequence[dict[str, Any]], console: Console) -> None:
-    grouped: dict[tuple[str, str], list[str]] = {}
+    """Why cells came out so, one line for each backend and reason."""
+    grouped: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
     for record in records:
-        place = f"{record['backend']} {record['release']}"
-        grouped.setdefault((place, record["reason"]), []).append(record["case"])
+        releases, cases = grouped.setdefault((record["backend"], record["reason"]), ({}, {}))
+        releases[record["release"]] = None
+        cases[record["case"]] = None
     if grouped:
         console.print(f"{title}:", style="bold")
-    for (place, reason), cases in grouped.items():
+    for (backend, reason), (releases, cases) in grouped.items():
+        place = f"{backend} {' and '.join(releases)}"
         console.print(f"  {place}: {', '.join(cases)}: {reason}", soft_wrap=True, markup=False)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from conformance.cells import Cell, CellResult, Finding
 from conformance.compare.verdict import Verdict
 from conformance.feeds import Feed
+
+if TYPE_CHECKING:
+    from conformance.cells import Cell, CellResult, Finding
 
 __all__ = ["record_of", "verdict_data", "verdict_words"]
 
@@ -110,7 +113,8 @@ def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None, opti
     backend = quote(cell.backend.name)
     again = f"again: pytest {quote(nodeid)} --backend {backend} --release {cell.release}{options}"
     if bundle is not None:
-        again = f"again: conformance replay {quote(bundle)}"
+        codes = re.findall(r" --release-code \S+", options)
+        again = f"again: conformance replay {quote(bundle)}{''.join(codes)}"
     if not result.findings:
         return [
             f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: {result.reason}",

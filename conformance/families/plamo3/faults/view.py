@@ -74,55 +74,52 @@ def look(memory: Memory, chunk: Chunk) -> dict[str, View]:
 
 def _positions(memory: Memory, chunk: Chunk) -> Tensor:
     """Positions [B, T] of the new tokens: given, or counted from each row's first real token."""
-    knobs, columns = memory.knobs, chunk.columns
+    knobs = memory.knobs
     found = memory.count + chunk.real.int().argmax(dim=1)
     unknown = (memory.first == UNKNOWN) & chunk.real.any(dim=1)
     memory.first = torch.where(unknown, found, memory.first)
-    cached = memory.count > 0
     if chunk.positions is not None and knobs.position_ids == "used":
         positions = chunk.positions
     else:
-        start = memory.count
-        if knobs.past_length == "capped":
-            start = min(start, memory.spec.window_size)
-        if cached and columns == 1:
-            start = {"next": start, "zero": 0, "stuck": memory.prefilled}[
-                knobs.decode_position
-            ] + knobs.decode_shift
-        if cached and columns > 1 and knobs.chunk_position == "zero":
-            start = 0
         by_index = knobs.padded_position == "by index" or (
-            cached and knobs.padded_position == "by index in decode"
+            memory.count > 0 and knobs.padded_position == "by index in decode"
         )
         first = torch.zeros_like(memory.first) if by_index else memory.first.clamp(min=0)
-        positions = (start + torch.arange(columns)[None, :] - first[:, None]).clamp(min=0)
+        counted = _counter(memory, chunk.columns) + torch.arange(chunk.columns)
+        positions = (counted[None, :] - first[:, None]).clamp(min=0)
     if knobs.rows == "first row's positions":
         positions = positions[:1].expand(len(positions), -1)
     return positions
 
 
+def _counter(memory: Memory, columns: int) -> int:
+    """Where counting starts in this step."""
+    knobs, start = memory.knobs, memory.count
+    if knobs.past_length == "capped":
+        start = min(start, memory.spec.window_size)
+    if memory.count > 0 and columns == 1:
+        start = {"next": start, "zero": 0, "stuck": memory.prefilled}[knobs.decode_position]
+        return start + knobs.decode_shift
+    if memory.count > 0 and knobs.chunk_position == "zero":
+        return 0
+    return start
+
+
 def _view(memory: Memory, kind: str, log: Log, chunk: Chunk, new: Tensor) -> View:
     spec, knobs = memory.spec, memory.knobs
     past, columns = log.size, chunk.columns
-    total = past + columns
-    local, cached = kind == LOCAL, past > 0
-    evicted = max(0, past - (spec.window_span - 1)) if local else 0
+    local = kind == LOCAL
     if knobs.local_position == "restarts":
-        new = new - evicted
+        new = new - _evicted(spec, local, past)
     log.positions = torch.cat([log.positions, new], dim=1)
     log.segments = torch.cat([log.segments, chunk.segments], dim=1)
-    queries, keys = new, log.positions
-    if cached and knobs.query_counter == "after update":
-        queries = queries + columns
-    if knobs.local_key_position == "retained row":
-        keys = keys - evicted
-    elif knobs.local_key_position == "ring slot" and evicted and columns == 1:
-        keys = (torch.arange(total) % spec.window_span).expand(len(keys), -1)
-        queries = torch.full_like(queries, spec.window_span - 1)
-    band = _band(spec, knobs, kind, past, columns, chunk.training)
-    if knobs.distance == "position" and local:
-        near = queries[:, :, None] - keys[:, None, :] < spec.window_span
-        band = _band(spec, knobs, kind, past, columns, chunk.training, span=None) & near
+    queries, keys = _rotated_to(spec, knobs, local, log, columns)
+    span = _span(spec, knobs, local, past, columns, chunk.training)
+    if knobs.distance == "position" and span is not None:
+        near = queries[:, :, None] - keys[:, None, :] < span  # [B, T, S]
+        band = near & _band(spec, knobs, local, past, columns, None)
+    else:
+        band = _band(spec, knobs, local, past, columns, span)
     if local:
         band = band & _held(spec, knobs, log, past, columns)
     seen = band & _own(knobs, kind, log.segments, past, chunk.training)
@@ -136,46 +133,56 @@ def _view(memory: Memory, kind: str, log: Log, chunk: Chunk, new: Tensor) -> Vie
         seeing = seen.any(dim=2)
         blind = None if bool(seeing.all()) else ~seeing[:, None, None, :, None]
     unfilled = 0
-    if cached and knobs.unfilled == "seen in all" and not local:
-        unfilled = max(0, chunk.total - total)
-    elif cached and knobs.unfilled != "hidden" and local:
-        unfilled = max(0, spec.window_span - total)
+    if past and knobs.unfilled == "seen in all" and not local:
+        unfilled = max(0, chunk.total - log.size)
+    elif past and knobs.unfilled != "hidden" and local:
+        unfilled = max(0, spec.window_span - log.size)
     return View(queries, keys, ~seen[:, None, None], blind, unfilled, neighbours)
 
 
-_UNSET = -1
+def _evicted(spec: Plamo3Spec, local: bool, past: int) -> int:
+    """What a local layer's cache has dropped, if it keeps no more than the next token needs."""
+    return max(0, past - (spec.window_span - 1)) if local else 0
 
 
-def _band(
-    spec: Plamo3Spec,
-    knobs: Knobs,
-    kind: str,
-    past: int,
-    columns: int,
-    training: bool,
-    span: int | None = _UNSET,
-) -> Tensor:
-    """bool [T, S]: causal, and within the window of the layer's kind."""
-    local, cached = kind == LOCAL, past > 0
-    if span == _UNSET:
-        span = _span(spec, knobs, kind, past, columns, training)
+def _rotated_to(spec: Plamo3Spec, knobs: Knobs, local: bool, log: Log, columns: int) -> tuple[Tensor, Tensor]:
+    """The positions that queries [B, T] and keys [B, S] are rotated to."""
+    total = log.size
+    past = total - columns
+    queries, keys = log.positions[:, past:], log.positions
+    if past and knobs.query_counter == "after update":
+        queries = queries + columns
+    evicted = _evicted(spec, local, past)
+    if knobs.local_key_position == "retained row":
+        keys = keys - evicted
+    elif knobs.local_key_position == "ring slot" and evicted and columns == 1:
+        keys = (torch.arange(total) % spec.window_span).expand(len(keys), -1)
+        queries = torch.full_like(queries, spec.window_span - 1)
+    return queries, keys
+
+
+def _band(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, span: int | None) -> Tensor:
+    """bool [T, S]: causal, and among the last `span` keys."""
+    cached = past > 0
     key = torch.arange(past + columns)[None, :]
     row = torch.arange(columns)[:, None]
     distance = past + row - key
     reach = distance
+    kept = torch.ones_like(key, dtype=torch.bool)
     if cached and knobs.anchor != "end":
-        from_start = row - (key - (max(0, past - (spec.window_span - 1)) if local else 0))
+        evicted = _evicted(spec, local, past)
+        from_start = row - (key - evicted)
         if knobs.anchor == "start":
-            reach, span = from_start, None
+            reach, kept, span = from_start, key >= evicted, None
         elif columns > 1:
-            reach = distance = from_start
+            reach, kept, distance = from_start, key >= evicted, from_start
     match knobs.causal:
         case "causal":
-            band = reach >= 0
+            band = kept & (reach >= 0)
         case "one ahead":
-            band = reach >= -1
+            band = kept & (reach >= -1)
         case "none":
-            band = torch.ones_like(reach, dtype=torch.bool)
+            band = kept.expand(reach.shape)
     if span is not None:
         band = band & (distance < span)
     if cached and columns > 1 and knobs.past_seen != "by row":
@@ -190,13 +197,13 @@ def _band(
     return band
 
 
-def _span(spec: Plamo3Spec, knobs: Knobs, kind: str, past: int, columns: int, training: bool) -> int | None:
+def _span(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, training: bool) -> int | None:
     """Tokens that a query sees, itself included; None without a window."""
-    if kind != LOCAL and not knobs.global_window:
+    if not (local or knobs.global_window):
         return None
     if knobs.windowless_from is not None and columns >= knobs.windowless_from:
         return None
-    if knobs.ring_slot != "right" and kind == LOCAL and past and columns == 1:
+    if knobs.ring_slot != "right" and local and past and columns == 1:
         return None  # what the ring holds is all that there is to see
     if training and (knobs.training_skip is None or past + columns <= spec.window_span + knobs.training_skip):
         return None
