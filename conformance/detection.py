@@ -108,7 +108,13 @@ def plant(runs: LocalRuns, faults: Sequence[str]) -> None:
 
 
 def detect(
-    family: str, faults: Sequence[Fault], checkpoints: Path, *, examples: int = 1, processes: int = 1
+    family: str,
+    faults: Sequence[Fault],
+    checkpoints: Path,
+    *,
+    examples: int = 1,
+    processes: int = 1,
+    releases: Sequence[str] = (),
 ) -> list[Catch]:
     """Judge every fault by every case that applies to it.
 
@@ -118,8 +124,9 @@ def detect(
         checkpoints: where generated checkpoints are kept.
         examples: models to draw for each case and release.
         processes: how many to spread the faults over.
+        releases: on which releases; all if none.
     """
-    job = partial(_detect, family, checkpoints=checkpoints, examples=examples)
+    job = partial(_detect, family, checkpoints=checkpoints, examples=examples, releases=tuple(releases))
     if processes == 1:
         return job([fault.id for fault in faults])
     shares = [[fault.id for fault in faults[i::processes]] for i in range(processes)]
@@ -135,11 +142,13 @@ def survivors(faults: Iterable[Fault], catches: Iterable[Catch]) -> list[Fault]:
     return [f for f in faults if f.id not in caught and f.reveals not in (NOTHING, ROUNDING)]
 
 
-def _detect(family: str, fault_ids: Sequence[str], *, checkpoints: Path, examples: int) -> list[Catch]:
+def _detect(
+    family: str, fault_ids: Sequence[str], *, checkpoints: Path, examples: int, releases: tuple[str, ...]
+) -> list[Catch]:
     bank = {fault.id: fault for fault in faults_of(family).FAULTS}
     adapters = import_module("conformance.backends.reference.adapter")
     runs = LocalRuns(adapters.ReferenceAdapter({}))
-    trials = list(_trials(family, checkpoints, examples))
+    trials = list(_trials(family, checkpoints, examples, releases))
     catches: list[Catch] = []
     for fault_id in fault_ids:
         plant(runs, [fault_id])
@@ -154,12 +163,16 @@ def _detect(family: str, fault_ids: Sequence[str], *, checkpoints: Path, example
     return catches
 
 
-def _trials(family: str, checkpoints: Path, examples: int) -> Iterator[tuple[Case, Trial, Checkpoint]]:
+def _trials(
+    family: str, checkpoints: Path, examples: int, releases: tuple[str, ...]
+) -> Iterator[tuple[Case, Trial, Checkpoint]]:
     for case in load_cases():
         # A law about a release's own code bounds its rounding errors, not another implementation's.
         if case.own_code or (case.families is not None and family not in case.families):
             continue
         for release in family_of(family).releases:
+            if releases and release.name not in releases:
+                continue
             for trial in deal(case, family, release.name, {}, examples):
                 yield case, trial, write_checkpoint(checkpoints, trial.spec, trial.seed, trial.layout)
 

@@ -188,7 +188,7 @@ class Late(toys.Toy):
 
 
 class TestTheBudget:
-    @pytest.mark.parametrize("models", [1, 4])
+    @pytest.mark.parametrize("models", [1, 8])
     def test_no_more_models_are_tried_than_it_holds(self, found: Found, models: int) -> None:
         broken = Counting({})
         bed = found(broken, "decode/token-by-token")

@@ -133,7 +133,8 @@ def _session(
     try:
         for backend in backends:
             session.add(backend, dresser((codes or {}).get(backend.name), _checkpoints()))
-        yield session
+        with Console(stderr=True).status("running"):
+            yield session
     except WorkerError as error:
         raise BadInput(f"a worker {error.kind}: {error}") from None
     finally:

@@ -34,13 +34,13 @@ def mutants(
         raise BadInput.value("family", family, f"one of {', '.join(FAMILIES)}")
     bank = faults_of(family).FAULTS
     chosen = [find(bank, name) for name in fault] if fault else list(bank)
-    catches = detect(
-        family, chosen, cache_directory() / "checkpoints", examples=examples, processes=processes
-    )
+    console = Console(stderr=True, highlight=False)
+    checkpoints = cache_directory() / "checkpoints"
+    with console.status(f"planting {len(chosen)} faults, {processes} at a time: a few seconds each"):
+        catches = detect(family, chosen, checkpoints, examples=examples, processes=processes)
     left = survivors(chosen, catches)
     if as_json:
         print(json.dumps([asdict(catch) for catch in catches], indent=1))
-    console = Console(stderr=True, highlight=False)
     if docs is not None:
         cases = [case for case in load_cases() if not case.own_code]
         (docs / "cases.md").write_text(cases_page(load_cases(), chosen, catches))

@@ -37,7 +37,8 @@ def replay_bundle(
     session = Session()
     try:
         session.add(chosen, dresser(code, checkpoints))
-        outcome = replay(stored, session, chosen.name, checkpoints)
+        with Console(stderr=True).status(f"starting {chosen.name}"):
+            outcome = replay(stored, session, chosen.name, checkpoints)
     except Unsupported as reason:
         raise typer.Exit(_unjudged(f"{chosen.name} could not be judged: {reason}")) from None
     finally:

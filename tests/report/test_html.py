@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from conformance.backends.registry import known_backends
+from conformance.case import known_cases
 from conformance.report.html import page, write_page
 from tests.report.records import BROKEN, EXPECTED, FAILED, LACKING, PASSED, record
 from tests.report.test_document import made
@@ -103,3 +106,43 @@ def test_it_is_written_whole(tmp_path: Path) -> None:
     write_page(file, made())
     assert file.read_text(encoding="utf-8") == page(made())
     assert [entry.name for entry in file.parent.iterdir()] == ["report.html"]
+
+
+def test_every_case_and_every_backend_has_its_place() -> None:
+    cases, backends = list(known_cases()), list(known_backends())
+    records = [record(PASSED, case, backend) for case in cases for backend in backends]
+    shown = Page(page(made(records=records)))
+    assert len(shown.squares()) == len(cases) * len(backends)
+    head = shown.words[shown.words.index("case") :]
+    assert head[1 : 1 + 2 * len(backends) : 2] == backends
+    assert [word for word in head if word in cases] == cases
+
+
+def test_a_cell_that_did_not_run_leaves_its_square_empty() -> None:
+    records = [record(PASSED, "decode/law"), record(PASSED, "cache/law", "yours")]
+    shown = Page(page(made(records=records)))
+    assert len(shown.squares()) == 2
+    assert sum(tag == "td" and not attributes for tag, attributes in shown.tags) >= 2
+
+
+def test_all_that_others_wrote_is_text() -> None:
+    """Versions, numerics, reasons, known differences, lines: whatever ends up in a report."""
+    records = [record(r, f"a/{i}") for i, r in enumerate((PASSED, FAILED, BROKEN, EXPECTED, LACKING))]
+    plain = made(records=records)
+    shown = Page(page(_tricky(plain)))
+    # The same page but for its words.
+    assert [tag for tag, _ in shown.tags] == [tag for tag, _ in Page(page(plain)).tags]
+    assert sum(TRICKY in word for word in shown.words) > 20
+
+
+def _tricky(value: Any, key: str = "") -> Any:
+    """The same report with markup after every word of it, names of backends and versions included."""
+    match value:
+        case dict():
+            named = key in ("backends", "versions", "numerics")
+            return {f"{k}{TRICKY}" if named else k: _tricky(v, k) for k, v in value.items()}
+        case list():
+            return [_tricky(member) for member in value]
+        case str() if key not in ("status", "grade"):
+            return f"{value}{TRICKY}"
+    return value
