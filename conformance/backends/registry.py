@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ DEFAULT_BACKENDS = ("reference", "plamo3-2604", "plamo3-4k", "vllm")
 
 def known_backends() -> dict[str, Backend]:
     """Every backend that the project ships, by name, in report order."""
-    generic = {backend.name: backend for backend in _GENERIC}
+    generic = {backend.name: _claiming(backend) for backend in _GENERIC}
     of_families = {
         own.name: Backend(
             name=own.name,
@@ -131,6 +131,15 @@ def known_backends() -> dict[str, Backend]:
         for own in family_of(name).backends
     }
     return {"reference": generic.pop("reference"), **of_families, **generic}
+
+
+def _claiming(backend: Backend) -> Backend:
+    """A generic backend with the releases that families say it claims; the reference claims them all."""
+    claimed: list[str] = []
+    for family in map(family_of, FAMILIES):
+        every = tuple(release.name for release in family.releases)
+        claimed += every if backend.name == "reference" else family.claims.get(backend.name, ())
+    return replace(backend, releases=tuple(claimed), options={**backend.options, "releases": claimed})
 
 
 def backend_named(text: str) -> Backend:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -21,8 +22,14 @@ from conformance.backends.released import code_words, dresser, released_code, so
 from conformance.checkpoints.release_code import ReleasedCode
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
-from conformance.goldens.store import golden_directory, read_goldens, write_goldens
-from conformance.goldens.trials import golden_trials
+from conformance.goldens.store import (
+    Golden,
+    check_replaceable,
+    golden_directory,
+    read_goldens,
+    write_goldens,
+)
+from conformance.goldens.trials import check_fixed_set, golden_trials
 from conformance.goldens.verify import Party, Verified, compare_goldens, record, verify
 from conformance.report.record import verdict_data, verdict_words
 from conformance.runs import Session
@@ -40,22 +47,26 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @golden.command("list")
 def list_goldens(directory: Directory = None, as_json: Json = False) -> None:
     """Show every golden: who made it, and who agreed."""
-    goldens = read_goldens(directory or golden_directory()).values()
+    goldens = _read(directory).values()
     if as_json:
         content = {
             g.id: {
                 "release": g.spec.release,
                 "model": g.spec.describe(),
+                "seed": g.seed,
+                "weights": g.weights,
                 "feed": g.feed.describe(),
                 "producer": dict(g.producer),
-                "agreed": [{"backend": a.backend, "grade": a.grade, "ratio": a.ratio} for a in g.agreed],
+                "command": g.command,
+                "agreed": [asdict(a) for a in g.agreed],
             }
             for g in goldens
         }
         print(json.dumps(content, indent=1))
         return
     table = Table()
-    for heading in ("golden", "model", "producer", "agreed"):
+    table.add_column("golden", no_wrap=True)
+    for heading in ("model", "producer", "agreed"):
         table.add_column(heading)
     for g in goldens:
         who = ", ".join(f"{a.backend} ({a.grade} {a.ratio:.2g})" for a in g.agreed)
@@ -74,12 +85,22 @@ def verify_goldens(
     as_json: Json = False,
 ) -> None:
     """Judge a backend by the stored logits. Exit 0: all that apply hold; 1: one does not; 2: none applies."""
-    goldens = read_goldens(directory or golden_directory())
+    goldens = _read(directory)
     chosen = [g for g in goldens.values() if not release or g.spec.release in release]
+    _check_releases(release, {g.spec.release for g in goldens.values()})
     judged = backend_named(backend)
-    with _session([judged], _codes([judged], release_code)) as session:
-        results = list(verify(session, judged.name, chosen, _checkpoints()))
-    raise typer.Exit(_show(results, as_json))
+    codes = _codes([judged], release_code)
+    with _session([judged], codes) as session:
+        versions = dict(session.hello(judged.name).versions)
+        code = code_words(judged, codes[judged.name])
+        if not as_json:
+            words = ", ".join([code, *(f"{name} {version}" for name, version in versions.items())])
+            _console().print(f"{judged.name}: {words}", markup=False)
+        results = _told(verify(session, judged.name, chosen, _checkpoints()), "n/a: ", as_json)
+    if as_json:
+        _print_json(results, {"backend": judged.name, "code": code, "versions": versions})
+    verdicts = [result.verdict for result in results if result.verdict is not None]
+    raise typer.Exit(int(any(not v.grade.passes for v in verdicts)) if verdicts else 2)
 
 
 @golden.command("diff")
@@ -89,11 +110,15 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare two directories of goldens, logits by noise. Exit 0: the same within rounding; 1: not."""
-    ours, theirs = read_goldens(directory or golden_directory()), read_goldens(other)
+    first = directory or golden_directory()
+    ours, theirs = read_goldens(first), read_goldens(other)
+    names = (str(first), str(other))
     with _session() as session:
-        results = list(compare_goldens(session, ours, theirs, _checkpoints()))
-    different = any(result.verdict is None for result in results)
-    raise typer.Exit(max(_show(results, as_json), int(different)))
+        results = _told(compare_goldens(session, ours, theirs, _checkpoints(), names), "", as_json)
+    if as_json:
+        _print_json(results, {"first": names[0], "second": names[1]})
+    same = all(r.verdict is not None and r.verdict.grade.passes for r in results)
+    raise typer.Exit(int(not same))
 
 
 @golden.command("record")
@@ -107,10 +132,11 @@ def record_goldens(
     release_code: Code = None,
 ) -> None:
     """Record goldens; refused, with nothing written, where producers disagree beyond rounding."""
+    check_replaceable(directory)
+    before = read_goldens(directory) if (directory / "manifest.json").is_file() else {}
     backends = [backend_named(name) for name in dict.fromkeys([producer, *(agree or ())])]
+    _check_releases(release, {t.model.spec.release for t in golden_trials()})
     trials = [t for t in golden_trials() if not release or t.model.spec.release in release]
-    if not trials:
-        raise BadInput.value("--release", release, "a release that has goldens")
     command = " ".join(["conformance", *map(shlex.quote, sys.argv[1:])])
     console = Console(stderr=True, highlight=False)
     codes = _codes(backends, release_code)
@@ -118,9 +144,11 @@ def record_goldens(
         parties = [Party(b.name, session.hello(b.name), code_words(b, codes[b.name])) for b in backends]
         say = partial(console.print, markup=False)
         made = record(session, trials, parties[0], parties[1:], _checkpoints(), command, say)
-    kept = read_goldens(directory).values() if (directory / "manifest.json").is_file() else ()
-    new = {g.id for g in made}
-    write_goldens(directory, [*made, *(g for g in kept if g.id not in new)])
+    recorded = {(g.spec.family, g.spec.release) for g in made}
+    kept = [g for g in before.values() if (g.spec.family, g.spec.release) not in recorded]
+    write_goldens(directory, [*made, *kept])
+    for name in sorted(set(before) - {g.id for g in (*made, *kept)}):
+        console.print(f"{name}: removed, for it is not in the fixed set", markup=False)
     console.print(f"{len(made)} goldens recorded in {directory}", markup=False)
 
 
@@ -156,20 +184,41 @@ def _console() -> Console:
     return console
 
 
-def _show(results: Iterable[Verified], as_json: bool) -> int:
-    """Print results; the exit code that they mean."""
-    shown = list(results)
-    if as_json:
-        content = {
-            r.id: {"reason": r.reason} if r.verdict is None else verdict_data(r.verdict) for r in shown
-        }
-        print(json.dumps(content, indent=1))
-    else:
-        console = _console()
-        for result in shown:
-            words = f"n/a: {result.reason}" if result.verdict is None else verdict_words(result.verdict)
-            console.print(f"{result.id}: {words}", markup=False)
-    judged = [result.verdict for result in shown if result.verdict is not None]
-    if not judged:
-        return 2
-    return int(any(not verdict.grade.passes for verdict in judged))
+def _told(results: Iterable[Verified], without: str, as_json: bool) -> list[Verified]:
+    """All results; each is printed as it comes, unless all are to be printed as JSON.
+
+    Args:
+        results: as they are judged.
+        without: what to say before the reason for which there is no verdict.
+        as_json: print nothing yet.
+    """
+    told = []
+    for result in results:
+        told.append(result)
+        words = f"{without}{result.reason}"
+        if result.verdict is not None:
+            words = verdict_words(result.verdict) + (f" [{result.reason}]" if result.reason else "")
+        if not as_json:
+            _console().print(f"{result.id}: {words}", markup=False, soft_wrap=True)
+    return told
+
+
+def _print_json(results: Iterable[Verified], heading: Mapping[str, object]) -> None:
+    goldens = {
+        r.id: {**({} if r.verdict is None else verdict_data(r.verdict)), "reason": r.reason} for r in results
+    }
+    print(json.dumps({**heading, "goldens": goldens}, indent=1))
+
+
+def _read(directory: Path | None) -> dict[str, Golden]:
+    """The goldens of a directory; the project's own must be the fixed set, whole."""
+    goldens = read_goldens(directory or golden_directory())
+    if directory is None or directory.resolve() == golden_directory().resolve():
+        check_fixed_set(goldens)
+    return goldens
+
+
+def _check_releases(chosen: list[str] | None, known: set[str]) -> None:
+    for release in chosen or ():
+        if release not in known:
+            raise BadInput.value("--release", release, f"one of {', '.join(sorted(known))}")

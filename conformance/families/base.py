@@ -137,6 +137,7 @@ class Family:
         golden_models: release → the models of the goldens.
         layouts: spec → the ways to write it down that must all load as the same kind of model.
         backends: backends that exist for this family only.
+        claims: engine → the releases that it claims to implement with code of its own.
     """
 
     name: str
@@ -154,3 +155,4 @@ class Family:
     golden_models: Mapping[str, tuple[Variant, ...]]
     layouts: Callable[[Spec], tuple[Variant, ...]]
     backends: tuple[FamilyBackend, ...]
+    claims: Mapping[str, tuple[str, ...]]

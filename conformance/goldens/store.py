@@ -1,14 +1,18 @@
-"""The golden directory: safetensors files and one manifest, read with every hash checked, written whole."""
+"""The golden directory: safetensors files and one manifest, read with every hash checked, written whole.
+
+The manifest is JSON: a version, and for every golden an entry with its pedigree (docs/goldens.md). Each entry
+holds the SHA-256 of its file and is sealed by a SHA-256 over the entry itself.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +28,19 @@ from conformance.families import family_of
 from conformance.families.base import Spec
 from conformance.feeds import Feed, parse_feed
 
-__all__ = ["Agreement", "Golden", "golden_directory", "read_goldens", "weights_hash", "write_goldens"]
+__all__ = [
+    "Agreement",
+    "Golden",
+    "check_replaceable",
+    "golden_directory",
+    "read_goldens",
+    "weights_hash",
+    "write_goldens",
+]
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
+UNSEALED = 1  # manifests of this version hold no seals; they are still read
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,7 @@ def read_goldens(directory: Path) -> dict[str, Golden]:
     """Every golden by id.
 
     Raises:
-        BadInput: the manifest is missing or malformed, or a file is missing, unused, edited or truncated;
+        BadInput: the manifest is missing or malformed, or a golden is missing, unused, edited or truncated;
             the message names it.
     """
     manifest = directory / MANIFEST
@@ -97,41 +110,65 @@ def read_goldens(directory: Path) -> dict[str, Golden]:
         raise BadInput(f"{MANIFEST} is missing, but goldens need it [{directory}]")
     try:
         content = json.loads(manifest.read_text())
-        entries = content["goldens"]
+        version, entries = content["version"], content["goldens"]
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{MANIFEST} is no manifest of goldens: {error} [{manifest}]") from None
-    if content.get("version") != VERSION:
-        raise BadInput.value("version", content.get("version"), str(VERSION), str(manifest))
-    goldens = {name: _read(directory, name, entry) for name, entry in entries.items()}
+    if version not in (UNSEALED, VERSION):
+        raise BadInput.value("version", version, str(VERSION), str(manifest))
+    if not isinstance(entries, dict):
+        raise BadInput(f"goldens = {type(entries).__name__}, but should be an object [{manifest}]")
+    goldens = {name: _read(directory, name, entry, version) for name, entry in entries.items()}
     for file in sorted(directory.glob("*.safetensors")):
         if file.stem not in goldens:
             raise BadInput(f"golden {file.stem} is unused: no entry of {MANIFEST} names it [{file}]")
     return goldens
 
 
+def check_replaceable(directory: Path) -> None:
+    """May goldens be written there? Writing replaces the whole directory.
+
+    Raises:
+        BadInput: it is a file, or holds something that is no golden and would be lost.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise BadInput(f"a file is no directory of goldens [{directory}]")
+    goldens = (directory / MANIFEST).is_file()
+    for path in sorted(directory.iterdir()) if directory.exists() else ():
+        if not (goldens and path.is_file() and (path.name == MANIFEST or path.suffix == ".safetensors")):
+            raise BadInput(
+                f"{path.name} is no golden, but recording replaces the whole directory [{directory}]"
+            )
+
+
 def write_goldens(directory: Path, goldens: Iterable[Golden]) -> None:
-    """Replace the directory's goldens by these: the whole directory appears at once or not at all."""
+    """Replace the directory's goldens by these: all of them appear at once or none does.
+
+    Raises:
+        BadInput: the directory holds something else (`check_replaceable`).
+    """
+    directory = directory.resolve()
+    check_replaceable(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".golden-", dir=directory.parent))
-    try:
-        draft.chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix=".golden-", dir=directory.parent) as name:
+        draft, old = Path(name) / "new", Path(name) / "old"
+        draft.mkdir()
         entries = {}
         for golden in sorted(goldens, key=lambda each: each.id):
             file = draft / f"{golden.id}.safetensors"
             write_container(file, {"logits": golden.logits}, "float32")
-            entries[golden.id] = _entry(golden, hashlib.sha256(file.read_bytes()).hexdigest())
+            entry = _entry(golden, hashlib.sha256(file.read_bytes()).hexdigest())
+            entries[golden.id] = {**entry, "seal": _seal(entry)}
         (draft / MANIFEST).write_text(_dump(entries))
-        if directory.exists():
-            old = draft.with_name(draft.name + "-old")
-            os.rename(directory, old)
+        try:
+            if directory.exists():
+                os.rename(directory, old)
             os.rename(draft, directory)
-            shutil.rmtree(old)
-        else:
-            os.rename(draft, directory)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        finally:
+            if old.exists() and not directory.exists():
+                os.rename(old, directory)
 
 
+@lru_cache(maxsize=256)
 def weights_hash(spec: Spec, seed: int, layout: Layout) -> str:
     """SHA-256 over names and values of the generated weights."""
     digest = hashlib.sha256()
@@ -140,21 +177,33 @@ def weights_hash(spec: Spec, seed: int, layout: Layout) -> str:
     return digest.hexdigest()
 
 
-def _read(directory: Path, name: str, entry: Mapping[str, Any]) -> Golden:
-    file = directory / f"{name}.safetensors"
+def _read(directory: Path, name: str, entry: Any, version: int) -> Golden:
+    file, manifest = directory / f"{name}.safetensors", directory / MANIFEST
+    if not isinstance(entry, dict):
+        raise BadInput(f"golden {name} is no entry but {type(entry).__name__} [{manifest}]")
     if not file.is_file():
         raise BadInput(
             f"golden {name} is missing: {MANIFEST} names it, but there is no {file.name} [{directory}]"
         )
-    if hashlib.sha256(file.read_bytes()).hexdigest() != entry["sha256"]:
+    if version != UNSEALED and entry.get("seal") != _seal(entry):
+        raise BadInput(f"golden {name} was edited: its entry of {MANIFEST} breaks its seal [{manifest}]")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != entry.get("sha256"):
         raise BadInput(f"golden {name} was edited or truncated: its SHA-256 is not the manifest's [{file}]")
     try:
         logits = load_file(file)["logits"]
     except (SafetensorError, KeyError) as error:
         raise BadInput(f"golden {name} holds no logits: {error} [{file}]") from None
+    try:
+        return _parse(name, entry, logits)
+    except (BadInput, KeyError, TypeError, AttributeError) as error:
+        words = error if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
+        raise BadInput(f"golden {name}: its entry is malformed: {words} [{manifest}]") from None
+
+
+def _parse(name: str, entry: Mapping[str, Any], logits: np.ndarray) -> Golden:
     return Golden(
         id=name,
-        spec=family_of(entry["family"]).spec_from_config(entry["spec"], f"golden {name}"),
+        spec=family_of(entry["family"]).spec_from_config(entry["spec"], None),
         seed=entry["seed"],
         layout=Layout(**entry["layout"]),
         weights=entry["weights"],
@@ -164,6 +213,12 @@ def _read(directory: Path, name: str, entry: Mapping[str, Any]) -> Golden:
         command=entry["command"],
         agreed=tuple(Agreement(**agreement) for agreement in entry["agreed"]),
     )
+
+
+def _seal(entry: Mapping[str, Any]) -> str:
+    """SHA-256 over an entry without its seal, whatever the order of its keys."""
+    content = {key: value for key, value in entry.items() if key != "seal"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _entry(golden: Golden, sha256: str) -> dict[str, Any]:

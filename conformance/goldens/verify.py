@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,18 @@ from conformance.workers.host import Hello
 __all__ = ["Party", "Verified", "applicable", "compare_goldens", "record", "verify"]
 
 
+_CHANGED = "the weights of this spec and seed are no longer those that it was recorded with"
+
+
 @dataclass(frozen=True)
 class Verified:
-    """A golden judged: on a backend, or against another golden."""
+    """A golden judged: on a backend, or against another golden.
+
+    Attributes:
+        id: the golden's.
+        verdict: None where nothing could be compared.
+        reason: why not; or, beside a verdict on two goldens, who made them.
+    """
 
     id: str
     verdict: Verdict | None
@@ -50,7 +59,7 @@ def applicable(hello: Hello, trial: GoldenTrial | Golden) -> str | None:
         return f"no {', '.join(missing)}"
     if trial.feed.dtype not in hello.dtypes:
         return f"no {trial.feed.dtype}"
-    return violation(spec.to_dict(), hello.limits)
+    return violation({**spec.to_dict(), "length": trial.feed.width}, hello.limits)
 
 
 def verify(session: Session, name: str, goldens: Iterable[Golden], checkpoints: Path) -> Iterator[Verified]:
@@ -65,17 +74,17 @@ def verify(session: Session, name: str, goldens: Iterable[Golden], checkpoints: 
         if reason is not None:
             yield Verified(golden.id, None, reason)
             continue
-        if weights_hash(golden.spec, golden.seed, golden.layout) != golden.weights:
-            problem = "the weights of this spec and seed are no longer those that it was recorded with"
-            yield Verified(golden.id, Verdict(Grade.ERROR, problem=problem))
+        if _weights_changed(golden):
+            yield Verified(golden.id, Verdict(Grade.ERROR, problem=_CHANGED))
             continue
         checkpoint = write_checkpoint(checkpoints, golden.spec, golden.seed, golden.layout)
         run = session.run(name, checkpoint, golden.feed).result()
-        problem = f"{run.kind}: {run.message}" if run.logits is None else ""
-        verdict = Verdict(Grade.ERROR, problem=problem)
-        if run.logits is not None:
-            verdict = _compare(session, checkpoint, golden, run.logits, golden.logits)
-        yield Verified(golden.id, verdict)
+        if run.kind == "unsupported":
+            yield Verified(golden.id, None, run.message)
+        elif run.logits is None:
+            yield Verified(golden.id, Verdict(Grade.ERROR, problem=f"{run.kind}: {run.message}"))
+        else:
+            yield Verified(golden.id, _compare(session, checkpoint, golden, run.logits, golden.logits))
 
 
 def record(
@@ -90,9 +99,11 @@ def record(
     """Make goldens from a producer's logits.
 
     Raises:
-        BadInput: the producer is not within rounding of the reference, or a witness not within rounding of
-            the producer; the message says which golden, who, and by how much. Nothing is recorded then.
+        BadInput: the producer is not within rounding of the reference, a witness not within rounding of
+            the producer, or a witness was asked for none of them; the message says which golden, who, and
+            by how much. Nothing is recorded then.
     """
+    witnesses = tuple(witnesses)
     goldens: list[Golden] = []
     for trial in trials:
         reason = applicable(producer.hello, trial)
@@ -109,44 +120,87 @@ def record(
             weights=weights_hash(model.spec, SEED, model.layout),
             feed=trial.feed,
             logits=logits.astype(np.float32),
-            producer={
-                "backend": producer.name,
-                "code": producer.code,
-                "versions": dict(producer.hello.versions),
-                "numerics": dict(producer.hello.numerics),
-                "platform": f"{platform.system()} {platform.machine()}, CPU",
-            },
+            producer=_pedigree(session, producer),
             command=command,
             agreed=(),
         )
         truth = session.truth(checkpoint, trial.feed).result()
-        verdict = _compare(session, checkpoint, golden, golden.logits, truth.logits)
+        verdict = _compare(session, checkpoint, golden, logits, truth.logits)
         _require(trial.id, producer.name, "the reference in float64", verdict)
         agreed = tuple(_agreement(session, checkpoint, golden, party) for party in witnesses)
         present = tuple(agreement for agreement in agreed if agreement is not None)
-        goldens.append(Golden(**{**vars(golden), "agreed": present}))
+        goldens.append(replace(golden, agreed=present))
         who = ", ".join(agreement.backend for agreement in present) or "nobody"
         say(f"{trial.id}: {verdict.grade.value}, agreed by {who}")
+    heard = {agreement.backend for golden in goldens for agreement in golden.agreed}
+    for party in witnesses:
+        if party.name not in heard:
+            raise BadInput(f"{party.name} had to agree, but can be asked for none of these goldens")
     return goldens
 
 
 def compare_goldens(
-    session: Session, ours: Mapping[str, Golden], theirs: Mapping[str, Golden], checkpoints: Path
+    session: Session,
+    ours: Mapping[str, Golden],
+    theirs: Mapping[str, Golden],
+    checkpoints: Path,
+    names: tuple[str, str] = ("the first", "the second"),
 ) -> Iterator[Verified]:
     """Two sets of goldens against each other: what only one has, what is of another model, what differs."""
     for name in sorted({*ours, *theirs}):
         if name not in ours or name not in theirs:
-            yield Verified(name, None, "only in the " + ("first" if name in ours else "second"))
+            yield Verified(name, None, f"only in {names[name not in ours]}")
             continue
         one, other = ours[name], theirs[name]
-        changed = [
-            key for key in ("spec", "seed", "weights", "feed") if getattr(one, key) != getattr(other, key)
-        ]
-        if changed:
-            yield Verified(name, None, f"another {' and '.join(changed)}")
+        changes = _changes(one, other)
+        if changes:
+            yield Verified(name, None, "; ".join(changes))
+            continue
+        makers = f"{_maker(one)} → {_maker(other)}" if _maker(one) != _maker(other) else ""
+        if _weights_changed(one):
+            yield Verified(name, Verdict(Grade.ERROR, problem=_CHANGED), makers)
             continue
         checkpoint = write_checkpoint(checkpoints, one.spec, one.seed, one.layout)
-        yield Verified(name, _compare(session, checkpoint, one, other.logits, one.logits))
+        yield Verified(name, _compare(session, checkpoint, one, other.logits, one.logits), makers)
+
+
+def _changes(one: Golden, other: Golden) -> list[str]:
+    """What keeps two goldens from being of the same trial, in words: `window_size 5 → 6`."""
+    mine, others = one.spec.to_dict(), other.spec.to_dict()
+    pairs: dict[str, tuple[object, object]] = {
+        key: (mine.get(key), others.get(key)) for key in sorted({*mine, *others})
+    }
+    pairs["seed"] = (one.seed, other.seed)
+    pairs["layout.recipe"] = (one.layout.recipe, other.layout.recipe)
+    pairs["feed"] = (one.feed.describe(), other.feed.describe())
+    changes = [f"{key} {was} → {now}" for key, (was, now) in pairs.items() if was != now]
+    if one.feed != other.feed and pairs["feed"][0] == pairs["feed"][1]:
+        changes.append("feed: other tokens or steps")
+    if not changes and one.weights != other.weights:
+        changes.append("other weights of the same spec and seed")
+    return changes
+
+
+def _maker(golden: Golden) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in golden.producer["versions"].items())
+    return f"{golden.producer['backend']} ({golden.producer['code']}, {versions})"
+
+
+def _weights_changed(golden: Golden) -> bool:
+    return weights_hash(golden.spec, golden.seed, golden.layout) != golden.weights
+
+
+def _pedigree(session: Session, producer: Party) -> dict[str, object]:
+    """Who made logits, asked after it did: some numerics are settled by the first run."""
+    now = session.hello_again(producer.name) or producer.hello
+    return {
+        "backend": producer.name,
+        "code": producer.code,
+        "versions": dict(now.versions),
+        "numerics": dict(now.numerics),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": now.numerics.get("device", "not told"),
+    }
 
 
 def _compare(
@@ -167,6 +221,8 @@ def _agreement(session: Session, checkpoint: Checkpoint, golden: Golden, party: 
     if applicable(party.hello, golden) is not None:
         return None
     run = session.run(party.name, checkpoint, golden.feed).result()
+    if run.kind == "unsupported":
+        return None
     if run.logits is None:
         raise BadInput(f"golden {golden.id} is not recorded: {party.name} {run.kind}: {run.message}")
     verdict = _compare(session, checkpoint, golden, run.logits, golden.logits)

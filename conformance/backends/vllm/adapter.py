@@ -70,11 +70,11 @@ class VllmAdapter(Adapter):
     """One long-lived process with a bounded number of engines, one for each checkpoint and dtype.
 
     Options:
+        releases: what vLLM claims; families say it, as their model code is in vLLM.
         threads: OpenMP threads (default 1).
         engines: engines kept alive (default 4); the one used longest ago goes first.
     """
 
-    releases: ClassVar[tuple[str, ...]] = ("2604", "4k")
     capabilities: ClassVar[frozenset[str]] = frozenset({"batch", "decode", "chunked", "ragged"})
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     limits: ClassVar[Limits] = {
@@ -85,6 +85,7 @@ class VllmAdapter(Adapter):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
+        self.releases = tuple(options.get("releases", ()))  # type: ignore[misc]
         self._threads = int(options.get("threads", 1))
         self._most = int(options.get("engines", 4))
         self._engines: OrderedDict[tuple[Path, str], Engine] = OrderedDict()

@@ -65,6 +65,7 @@ FAMILY = Family(
         ),
         "float64": (),
     },
+    claims={"vllm": ("2604", "4k")},
     published=PUBLISHED,
     golden_models=GOLDEN_MODELS,
     layouts=layouts,  # type: ignore[arg-type]

@@ -86,13 +86,13 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformersAd
     transformers.utils = utils  # type: ignore[attr-defined]
     utils.HF_MODULES_CACHE = str(scratch / "modules")  # type: ignore[attr-defined]
     utils.logging = SimpleNamespace(disable_progress_bar=lambda: None)  # type: ignore[attr-defined]
-    before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    before = torch.get_deterministic_debug_mode(), torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patching, patch.dict("os.environ"):
         patching.setitem(sys.modules, "transformers", transformers)
         patching.setitem(sys.modules, "transformers.utils", utils)
         patching.setattr(module, "_process_directory", Path)
         yield TransformersAdapter({"releases": ["2604"], "scratch": str(scratch)})
-    torch.use_deterministic_algorithms(before[0])
+    torch.set_deterministic_debug_mode(before[0])
     torch.set_num_threads(before[1])
 
 

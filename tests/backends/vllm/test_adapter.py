@@ -107,7 +107,7 @@ def test_importing_it_imports_no_vllm() -> None:
 @pytest.mark.usefixtures("engines")
 class TestDeclarations:
     def test_what_it_can_do(self) -> None:
-        adapter = VllmAdapter({})
+        adapter = VllmAdapter({"releases": ["2604", "4k"]})
         assert adapter.releases == ("2604", "4k")
         assert adapter.capabilities == {"batch", "decode", "chunked", "ragged"}
         assert adapter.capabilities <= set(CAPABILITIES)
