@@ -93,3 +93,19 @@ def reorder(trial: Trial) -> Plan:
             steps = (Forward(first), Reorder(rows), Forward(rest - 2), Forward(1), Forward(1))
             claims.append(MatchesOrRefuses(f"{name} {place}", replace(feed, steps=steps)))
     return Plan(tuple(claims), (Witness("the rows differed", len(set(feed.tokens)) == feed.batch),))
+
+
+@case(
+    "cache/reorder-padded",
+    law="permuted cache rows take their padding with them",
+    needs={"reorder", "batch", "left-padding", "decode", "chunked"},
+    draws=lambda spec: feeds(spec, **_width(spec), batch=3),
+)
+def reorder_padded(trial: Trial) -> Plan:
+    drawn = trial.drawn
+    first = min(trial.spec.window_size + 2, drawn.width)
+    lengths = (max(1, drawn.width - 3), drawn.width, max(1, drawn.width - 1))
+    rest = tuple(Forward(n) for n in (drawn.width - first - 1, 1) if drawn.width - first >= n > 0)
+    feed = replace(drawn, steps=(Forward(first), Reorder((2, 0, 1)), *rest), lengths=lengths, padding="left")
+    claims = (MatchesOrRefuses("permuted", feed),)
+    return Plan(claims, (Witness("rows of unequal length lay in the cache", len(set(lengths)) > 1),))

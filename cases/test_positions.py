@@ -5,6 +5,7 @@ from dataclasses import replace
 from conformance.case import Trial, case
 from conformance.claims import Agree, Matches, Plan, Span, Witness
 from conformance.families.base import Spec
+from conformance.feeds import Feed
 from conformance.strategies import feeds
 
 
@@ -68,6 +69,14 @@ def gaps(trial: Trial) -> Plan:
     )
 
 
+def _packed(feed: Feed) -> tuple[Feed, int]:
+    """The row as two packed ones, each with its own positions and segment; and where the second begins."""
+    cut = feed.width // 2 + 1
+    rest = feed.width - cut
+    together = replace(feed, positions=((*range(cut), *range(rest)),), segments=((0,) * cut + (1,) * rest,))
+    return together, cut
+
+
 @case(
     "positions/packed",
     law="rows packed into one, with a segment mask, equal the rows alone",
@@ -76,13 +85,8 @@ def gaps(trial: Trial) -> Plan:
 )
 def packed(trial: Trial) -> Plan:
     feed = trial.drawn
-    cut = feed.width // 2 + 1
+    together, cut = _packed(feed)
     first, second = feed.first(cut), replace(feed.first(feed.width - cut), tokens=(feed.tokens[0][cut:],))
-    together = replace(
-        feed,
-        positions=((*range(cut), *range(feed.width - cut)),),
-        segments=((0,) * cut + (1,) * (feed.width - cut),),
-    )
     return Plan(
         claims=(
             Agree("first row alone", together, first, ((Span(0, 0, cut), Span(0, 0, cut)),)),
@@ -96,3 +100,18 @@ def packed(trial: Trial) -> Plan:
         ),
         witnesses=(Witness("the second row crossed the window", second.width > trial.spec.window_span),),
     )
+
+
+@case(
+    "positions/packed-cached",
+    law="packed rows fed in chunks and one token at a time keep to their segments over the cache",
+    needs={"positions", "segments", "chunked", "decode"},
+    draws=lambda spec: feeds(spec, min_width=4 * spec.window_size, max_width=5 * spec.window_size),
+)
+def packed_cached(trial: Trial) -> Plan:
+    together, cut = _packed(trial.drawn)
+    claims = (
+        Matches("reference: decode", together.token_by_token(cut + 1)),
+        Matches("reference: chunks", together.split([cut - 1, 3])),
+    )
+    return Plan(claims, (Witness("the second row began before the last chunk", cut < together.width - 1),))

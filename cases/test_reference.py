@@ -2,7 +2,7 @@
 
 from conformance.case import Trial, case
 from conformance.claims import Matches, Plan, Witness
-from conformance.strategies import feeds
+from conformance.strategies import feeds, long_feeds
 
 
 @case(
@@ -20,12 +20,12 @@ def whole(trial: Trial) -> Plan:
 
 @case(
     "reference/long",
-    law="positions far from 0 give the reference's logits too: RoPE and YaRN show there",
-    draws=lambda spec: feeds(spec, min_width=96, max_width=128),
+    law="positions far from 0, beyond what BF16 can count, give the reference's logits too",
+    draws=lambda spec: long_feeds(spec, min_width=264, max_width=280),
 )
 def long(trial: Trial) -> Plan:
     feed = trial.drawn
     return Plan(
         claims=(Matches("reference", feed),),
-        witnesses=(Witness("positions beyond 90 were fed", feed.width > 90),),
+        witnesses=(Witness("positions beyond 256 were fed", feed.width > 257),),
     )

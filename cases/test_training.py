@@ -28,3 +28,36 @@ def mask(trial: Trial) -> Plan:
         claims=tuple(claims),
         witnesses=(Witness("lengths from 1 to beyond W + 1 were trained", max(lengths) > window + 1),),
     )
+
+
+@case(
+    "training/padded",
+    law="training mode goes by the padding mask as evaluation mode does",
+    needs={"training", "batch", "left-padding"},
+    draws=lambda spec: feeds(spec, min_width=spec.window_size + 1, max_width=3 * spec.window_size, batch=2),
+)
+def padded(trial: Trial) -> Plan:
+    drawn = trial.drawn
+    feed = replace(drawn, lengths=(max(1, drawn.width - 2), drawn.width), padding="left")
+    claims = tuple(
+        Matches(f"reference: {mode}", replace(feed, mode=mode)) for mode in ("training", "training-nograd")
+    )
+    return Plan(claims, (Witness("a row was padded", min(feed.lengths or ()) < feed.width),))
+
+
+@case(
+    "training/packed",
+    law="training mode goes by the segment mask as evaluation mode does",
+    needs={"training", "positions", "segments"},
+    draws=lambda spec: feeds(spec, min_width=spec.window_size + 1, max_width=3 * spec.window_size),
+)
+def packed(trial: Trial) -> Plan:
+    feed = trial.drawn
+    cut = feed.width // 2
+    rest = feed.width - cut
+    together = replace(feed, positions=((*range(cut), *range(rest)),), segments=((0,) * cut + (1,) * rest,))
+    claims = tuple(
+        Matches(f"reference: {mode}", replace(together, mode=mode))
+        for mode in ("training", "training-nograd")
+    )
+    return Plan(claims, (Witness("two rows were packed", min(cut, rest) > 0),))

@@ -39,8 +39,10 @@ __all__ = [
     "RESET",
     "ROUNDING",
     "SEGMENTS",
+    "SEVERAL",
     "SHAPE",
     "TRAINING",
+    "UNLIKE_ROWS",
     "VALUES",
     "Condition",
     "Fault",
@@ -49,6 +51,7 @@ __all__ = [
     "clash",
     "combine",
     "crops",
+    "either",
     "faults_of",
     "find",
 ]
@@ -234,8 +237,28 @@ def _padding_ahead(feed: Feed) -> bool:
     return False
 
 
+def _unlike_rows(feed: Feed) -> bool:
+    """Would the first row's positions move another row's tokens against each other?"""
+    if feed.batch == 1:
+        return False
+    if feed.positions is not None:
+        return any(row != feed.positions[0] for row in feed.positions)
+    operated = any(not isinstance(step, Forward) for step in feed.steps)
+    starts = [columns.start for columns in feed.real]
+    return max(starts) > 0 if operated else starts[0] > min(starts)
+
+
 def _bfloat16(feed: Feed) -> bool:
     return feed.dtype == "bfloat16"
+
+
+def either(*conditions: Condition) -> Condition:
+    """At least one of several conditions."""
+    return Condition(
+        " or ".join(condition.name for condition in conditions),
+        " or ".join(condition.words for condition in conditions),
+        lambda spec, feed: any(condition.holds(spec, feed) for condition in conditions),
+    )
 
 
 def _condition(name: str, words: str, holds: Callable[[Feed], bool]) -> Condition:
@@ -248,6 +271,7 @@ CHUNKED = _condition(
     "chunked", "several tokens at a time on top of a cache", lambda feed: _on_top(feed, True)
 )
 CACHED = _condition("cached", "anything on top of a cache", lambda feed: _on_top(feed, None))
+SEVERAL = _condition("several at a time", "a step of several tokens", lambda feed: max(feed.chunks) > 1)
 CROP = _condition(
     "crop", "a cache cut back, then more tokens", lambda feed: any(n < held for n, held in crops(feed))
 )
@@ -270,8 +294,7 @@ PADDED = _condition("padded", "padded rows", _padded)
 PADDING_AHEAD = _condition("padding ahead", "padding before a row's tokens", _padding_ahead)
 POSITIONS = _condition("positions", "given position ids", lambda feed: feed.positions is not None)
 SEGMENTS = _condition("segments", "packed rows", lambda feed: feed.segments is not None)
-MASKED = _condition(
-    "padded or segments", "padded or packed rows", lambda feed: _padded(feed) or feed.segments is not None
-)
+MASKED = either(PADDED, SEGMENTS)
+UNLIKE_ROWS = _condition("rows at unlike positions", "rows at unlike positions", _unlike_rows)
 BFLOAT16 = _condition("bfloat16", "a BF16 run", _bfloat16)
 FLOAT32 = _condition("float32", "a run in FP32 or wider", lambda feed: not _bfloat16(feed))

@@ -6,10 +6,11 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from conformance.checkpoints.random import raw_words
 from conformance.families.base import Spec
 from conformance.feeds import Feed, Forward
 
-__all__ = ["feeds", "splits"]
+__all__ = ["feeds", "long_feeds", "splits"]
 
 
 @st.composite
@@ -27,6 +28,15 @@ def feeds(draw: st.DrawFn, spec: Spec, *, min_width: int, max_width: int, batch:
     row = st.lists(st.integers(0, spec.vocab_size - 1), min_size=width, max_size=width).map(tuple)
     tokens = tuple(draw(row, label=f"tokens of row {index}") for index in range(batch))
     return Feed(tokens=tokens, steps=(Forward(width),))
+
+
+@st.composite
+def long_feeds(draw: st.DrawFn, spec: Spec, *, min_width: int, max_width: int) -> Feed:
+    """Whole float32 feeds of one long row, its tokens drawn at once: hypothesis is slow on long lists."""
+    width = draw(st.integers(min_width, max_width), label="width")
+    name = draw(st.integers(0, 2**16 - 1), label="tokens")
+    tokens = tuple(int(word % spec.vocab_size) for word in raw_words(f"tokens {name}", width).tolist())
+    return Feed(tokens=(tokens,), steps=(Forward(width),))
 
 
 @st.composite

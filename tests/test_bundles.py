@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import shutil
@@ -29,7 +30,6 @@ from conformance.bundles import (
     source_hash,
     write_bundle,
 )
-from conformance.cells import judge_plan
 from conformance.checkpoints.layout import Layout
 from conformance.checkpoints.store import Checkpoint, open_checkpoint, write_checkpoint
 from conformance.claims import (
@@ -47,9 +47,11 @@ from conformance.claims import (
 )
 from conformance.cli import main
 from conformance.compare.verdict import Grade
+from conformance.environments import Environment
 from conformance.errors import BadInput
 from conformance.families.base import Spec
 from conformance.feeds import Crop, Feed, Forward, Reorder, Reset
+from conformance.judging import judge_plan
 from conformance.report.record import verdict_data
 from conformance.trials import deal
 from tests import toys
@@ -433,6 +435,11 @@ class TestNoBundle:
         )
 
 
+def rewritten(bundle: Written, **changes: Any) -> None:
+    """Change keys of a bundle that was written."""
+    (bundle.path / "bundle.json").write_text(json.dumps({**bundle.content(), **changes}))
+
+
 class TestTheCommand:
     """`conformance replay`, with workers in processes of their own."""
 
@@ -441,8 +448,12 @@ class TestTheCommand:
         self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], private_cache: Path
     ) -> Callable[..., tuple[int, str, str]]:
         monkeypatch.chdir(ROOT)
-        toy = {"adapter": "tests.toys:Toy", "options": {"paths": [str(ROOT)]}}
-        generic = tuple(replace(b, **toy) if b.name == "reference" else b for b in registry._GENERIC)
+        generic = tuple(
+            replace(b, adapter="tests.toys:Toy", options={"paths": [str(ROOT)]})
+            if b.name == "reference"
+            else b
+            for b in registry._GENERIC
+        )
         monkeypatch.setattr(registry, "_GENERIC", generic)
 
         def run(*arguments: str) -> tuple[int, str, str]:
@@ -497,6 +508,54 @@ class TestTheCommand:
             "",
             "tests.toys:Whole could not be judged: lacks decode\n",
         )
+
+    def test_a_model_that_is_made_otherwise_now(self, conformance: Callable[..., Any], write: Write) -> None:
+        bundle = write(*FAILING["Agree"])
+        rewritten(bundle, checkpoint="0123456789abcdef")
+        code, out, _ = conformance("replay", str(bundle.path))
+        assert code == 1
+        assert out.splitlines()[2] == (
+            "note: this version makes another checkpoint of the same spec and seed than was recorded"
+        )
+
+    def test_released_code_that_is_not_named(self, conformance: Callable[..., Any], write: Write) -> None:
+        """What was found in released code is no finding of the stand-in."""
+        bundle, recorded = write(*FAILING["Agree"]), f"sha256:{'0' * 64}"
+        rewritten(bundle, backend="plamo3-2604", provenance={"code": recorded})
+        assert conformance("replay", str(bundle.path)) == (
+            2,
+            "",
+            f"conformance: code = 'stand-in', but should be {recorded}, which the bundle was recorded with; "
+            f"name it with --release-code 2604=DIR [{bundle.path}]\n",
+        )
+
+    def test_released_code_in_the_place_of_the_stand_in(
+        self,
+        conformance: Callable[..., Any],
+        write: Write,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        (tmp_path / "code").mkdir()
+        (tmp_path / "code" / "modeling.py").write_bytes(b"")
+        (tmp_path / "code" / "config.json").write_text('{"auto_map": {}}')
+        monkeypatch.setattr(Environment, "is_ready", lambda _: True)
+        bundle = write(*FAILING["Agree"])
+        rewritten(bundle, backend="plamo3-2604", provenance={"code": "stand-in"})
+        named = hashlib.sha256(b"modeling.py\0").hexdigest()
+        said = (
+            f"conformance: code = 'sha256:{named}', but should be stand-in, which the bundle was recorded "
+            f"with; name none [{bundle.path}]\n"
+        )
+        option = ("--release-code", f"2604={tmp_path / 'code'}")
+        assert conformance("replay", str(bundle.path), *option) == (2, "", said)
+        monkeypatch.setenv("CONFORMANCE_RELEASE_CODE_2604", str(tmp_path / "code"))
+        assert conformance("replay", str(bundle.path)) == (2, "", said)
+
+    def test_another_backend_may_run_other_code(self, conformance: Callable[..., Any], write: Write) -> None:
+        bundle = write(*FAILING["Agree"])
+        rewritten(bundle, backend="plamo3-2604", provenance={"code": f"sha256:{'0' * 64}"})
+        assert conformance("replay", str(bundle.path), "--backend", "reference")[0] == 0
 
     def test_no_bundle(self, conformance: Callable[..., Any], tmp_path: Path) -> None:
         assert conformance("replay", str(tmp_path)) == (

@@ -33,7 +33,7 @@ class TestTheDecorator:
     def test_a_plan_becomes_a_case(self) -> None:
         made = case("chapter/name", law="a law", draws=rows)(plan)  # type: ignore[arg-type]
         assert made == Case(id="chapter/name", law="a law", plan=plan, draws=rows)  # type: ignore[arg-type]
-        assert (made.needs, made.dtypes, made.specs) == (frozenset(), {"float32"}, {})
+        assert (made.needs, made.dtypes, made.specs) == (frozenset(), frozenset({"float32"}), {})
         assert (made.families, made.variants, made.fixed, made.own_code) == (None, None, None, False)
 
     def test_what_it_is_given_is_kept(self) -> None:
@@ -57,7 +57,8 @@ class TestTheDecorator:
         assert made.dtypes == frozenset({"bfloat16"})
         assert (made.specs, made.families, made.own_code) == (specs, ("plamo3",), True)
         assert made.specs is not specs
-        assert made.variants is made.fixed is nothing
+        assert made.variants is nothing
+        assert made.fixed is nothing
 
     def test_a_case_is_frozen(self) -> None:
         made = case("chapter/name", law="a law", draws=rows)(plan)  # type: ignore[arg-type]

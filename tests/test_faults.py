@@ -133,6 +133,22 @@ WHERE: list[tuple[str, Feed, Feed]] = [
     ("SEGMENTS", feed_of(segments=((0,) * 8,)), feed_of()),
     ("MASKED", feed_of(segments=((0,) * 8,)), feed_of(rows=2)),
     ("MASKED", feed_of(rows=2, lengths=(8, 5), padding="right"), feed_of(positions=(tuple(range(8)),))),
+    ("SEVERAL", feed_of(Forward(1), Forward(7)), feed_of(*[Forward(1)] * 8)),
+    (
+        "UNLIKE_ROWS",
+        feed_of(rows=2, lengths=(5, 8), padding="left"),
+        feed_of(rows=2, lengths=(8, 5), padding="left"),
+    ),
+    (
+        "UNLIKE_ROWS",
+        feed_of(rows=2, positions=(tuple(range(8)), tuple(range(1, 9)))),
+        feed_of(rows=2, positions=(tuple(range(8)),) * 2),
+    ),
+    (
+        "UNLIKE_ROWS",
+        feed_of(Forward(6), Reorder((1, 0)), Forward(2), rows=2, lengths=(8, 5), padding="left"),
+        feed_of(positions=(tuple(range(8)),)),
+    ),
     ("BFLOAT16", feed_of(dtype="bfloat16"), feed_of(dtype="float64")),
     ("FLOAT32", feed_of(dtype="float64"), feed_of(dtype="bfloat16")),
 ]

@@ -21,14 +21,14 @@ from conformance.feeds import Feed
 
 __all__ = ["effects", "showing"]
 
-# Feeds on which a fault is tried, at most: the first that it can show on.
-TRIED = 3
+# Feeds on which a fault is tried: the first few that it can show on, and the others as long as it moves
+# nothing further than engines that conform are off.
+TRIED, NOTHING_YET = 3, 3.0
 
 
 def showing(fault: Fault, subject: Subject, feeds: Mapping[str, Feed]) -> dict[str, Feed]:
-    """The feeds, at most `TRIED`, on which a fault can show."""
-    applying = [name for name, feed in feeds.items() if fault.applies(subject.spec, feed)]
-    return {name: feeds[name] for name in applying[:TRIED]}
+    """The feeds on which a fault can show."""
+    return {name: feed for name, feed in feeds.items() if fault.applies(subject.spec, feed)}
 
 
 def effects(subject: Subject, feeds: Mapping[str, Feed], fault_ids: Sequence[str]) -> list[Effect]:
@@ -41,13 +41,12 @@ def effects(subject: Subject, feeds: Mapping[str, Feed], fault_ids: Sequence[str
         adapter = adapters.FaultyAdapter({"faults": [fault.id]})
         model = adapter.prepare(subject.checkpoint.path)
         for dtype in DTYPES:
-            chosen = showing(
-                fault, subject, {name: replace(feed, dtype=dtype) for name, feed in feeds.items()}
-            )
-            seen = [
-                _effect(fault, subject, name, feed, truths, _run(adapter, model, feed))
-                for name, feed in chosen.items()
-            ]
+            typed = {name: replace(feed, dtype=dtype) for name, feed in feeds.items()}
+            seen: list[Effect] = []
+            for name, feed in showing(fault, subject, typed).items():
+                if len(seen) >= TRIED and max(effect.ratio for effect in seen) > NOTHING_YET:
+                    break
+                seen.append(_effect(fault, subject, name, feed, truths, _run(adapter, model, feed)))
             if seen:
                 found.append(max(seen, key=lambda effect: effect.ratio))
     return found

@@ -9,7 +9,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -18,6 +18,9 @@ import numpy as np
 __all__ = [
     "ALL_ORDERS",
     "BINS_PER_OCTAVE",
+    "CONFORMING",
+    "INEXACT",
+    "NOISE",
     "OTHER_ORDERS",
     "TAIL",
     "Effect",
@@ -39,7 +42,9 @@ T = TypeVar("T")
 TAIL = 1.5
 # Width of the bins in which the others are counted: 2.2 %.
 BINS_PER_OCTAVE = 32
-# Noises that grade an engine: those of the cases, and the same without the order that is being judged.
+# What is judged: an engine that conforms, a make of noise, or an evaluation that is less exact on purpose.
+CONFORMING, NOISE, INEXACT = "conforming", "noise", "inexact"
+# Noises that grade an engine: that of the cases, and the same without the order that is being judged.
 ALL_ORDERS, OTHER_ORDERS = "all orders", "other orders"
 
 
@@ -48,6 +53,7 @@ class Group:
     """Ratios of one kind.
 
     Attributes:
+        kind: `CONFORMING`, `NOISE` or `INEXACT`.
         engine: whose error it is.
         noise: what it is divided by.
         against: what the error is the distance from: `float64`, or the engine's own run `whole`.
@@ -56,17 +62,13 @@ class Group:
         feed: name of the feed.
     """
 
+    kind: str
     engine: str
     noise: str
     against: str
     release: str
     dtype: str
     feed: str
-
-    @property
-    def grades(self) -> bool:
-        """Is an engine judged here as a case would, or is a noise tried?"""
-        return self.noise in (ALL_ORDERS, OTHER_ORDERS)
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,7 @@ def gather(
         for index in np.flatnonzero(sample.ratios > TAIL):
             row, position = (int(n) for n in sample.places[index])
             large.append(Large(number, sample.model, row, position, _short(sample.ratios[index])))
-    return Records(facts, groups, totals, large, effects, levels)
+    return Records(facts, groups, totals, large, [_five(e) for e in effects], [_five(e) for e in levels])
 
 
 def _short(ratio: float) -> float:
@@ -249,6 +251,16 @@ def _short(ratio: float) -> float:
         return 0.0
     step = 10.0 ** (math.floor(math.log10(ratio)) - 4)
     return float(f"{math.ceil(ratio / step) * step:.5g}")
+
+
+def _five(entry: T) -> T:
+    """The same with its numbers cut to five digits."""
+    numbers = {
+        f.name: float(f"{getattr(entry, f.name):.5g}")
+        for f in fields(entry)  # type: ignore[arg-type]
+        if isinstance(getattr(entry, f.name), float)
+    }
+    return replace(entry, **numbers)  # type: ignore[type-var]
 
 
 def write_records(directory: Path, records: Records) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 __all__ = ["Tail", "clopper_pearson", "fit_tail"]
 
-_HALVINGS = 200
+_HALVINGS = 64
 
 
 def clopper_pearson(events: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -72,7 +72,7 @@ class Tail:
 
     def power(self, ratio: float) -> float:
         """The chance of more than `ratio` if the tail is a power law, the heavier of the two."""
-        return self.beyond / self.of * (self.start / ratio) ** self.index
+        return float(self.beyond / self.of * (self.start / ratio) ** self.index)
 
 
 def fit_tail(ratios: Sequence[float], start: float, of: int) -> Tail:

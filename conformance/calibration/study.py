@@ -17,7 +17,16 @@ from conformance.backends.registry import backend_named
 from conformance.calibration.bank import effects, showing
 from conformance.calibration.evaluations import Findings, evaluate, sample
 from conformance.calibration.ratios import ratios_of
-from conformance.calibration.records import ALL_ORDERS, Effect, Group, Records, Sample, gather
+from conformance.calibration.records import (
+    ALL_ORDERS,
+    CONFORMING,
+    Effect,
+    Group,
+    Level,
+    Records,
+    Sample,
+    gather,
+)
 from conformance.calibration.subjects import (
     DTYPES,
     SAME_TEXT,
@@ -55,6 +64,7 @@ class Plan:
         fault_models: those of them, the first, that every fault is tried on.
         processes: for the reference and the faults; each engine has its own worker besides.
         checkpoints: where generated checkpoints are kept.
+        faults: ids of the bank; None for all of it.
     """
 
     family: str
@@ -63,6 +73,7 @@ class Plan:
     models: int = 20
     fault_models: int = 2
     processes: int = 2
+    faults: tuple[str, ...] | None = None
 
 
 def conforming(
@@ -109,25 +120,32 @@ def study(plan: Plan, say: Callable[[str], None]) -> Records:
             for release, drawn in models.items()
             for subject in drawn
         }
-        planted = {
-            pool.submit(effects, subject, fault_feeds(subject), ids): subject
+        # Faults first: they take longest.
+        planted = [
+            pool.submit(effects, subject, fault_feeds(subject), ids)
             for release in models
             for subject, ids in _plantings(plan, release)
-        }
+        ]
         measured = {pool.submit(evaluate, subject, engine_feeds(subject)): subject for subject in asked}
         samples: list[Sample] = []
-        levels = []
-        for done in _finished(measured, say, "models measured"):
-            findings = done.result()
-            samples += findings.samples
-            levels += findings.levels
-            samples += asked[measured[done]].samples(findings)
-        found = [effect for done in _finished(planted, say, "models with faults") for effect in done.result()]
+        levels: list[Level] = []
+        found: list[Effect] = []
+        everything: list[Future[Any]] = [*planted, *measured]
+        for count, done in enumerate(as_completed(everything), 1):
+            if done in measured:
+                findings: Findings = done.result()
+                samples += findings.samples
+                levels += findings.levels
+                samples += asked[measured[done]].samples(findings)
+            else:
+                found += done.result()
+            say(f"{count} of {len(everything)}")
         hellos = {name: session.hello_again(name) or hello for name, hello in hellos.items()}
     facts = {
         "family": plan.family,
         "engines": {name: _facts(name, hello, engines) for name, hello in hellos.items()},
         "models": {release: len(drawn) for release, drawn in models.items()},
+        "fault models": plan.fault_models,
         "host": {"python": platform.python_version(), "machine": platform.machine(), "numpy": np.__version__},
     }
     return gather(facts, samples, _in_bank_order(plan.family, found), sorted(levels, key=repr))
@@ -156,7 +174,7 @@ class _Asked:
         for (engine, dtype, name), pending in self.runs.items():
             feed, judged = self.feeds[name], findings.judged[dtype, name]
             got = _logits(engine, feed, judged.exact, pending.result())
-            group = Group(engine, ALL_ORDERS, "float64", release, dtype, name)
+            group = Group(CONFORMING, engine, ALL_ORDERS, "float64", release, dtype, name)
             yield sample(group, number, feed, ratios_of(got, judged.exact, judged.noise))
             if name in SAME_TEXT:
                 rows = SAME_TEXT[name]
@@ -182,11 +200,15 @@ def _plantings(plan: Plan, release: str) -> Iterator[tuple[Subject, list[str]]]:
     The first models that any backend is dealt, with every fault; then variants of the first one, with
     the faults that show on no model before.
     """
-    bank = faults_of(plan.family).FAULTS
+    bank = [
+        fault
+        for fault in faults_of(plan.family).FAULTS
+        if fault.reveals != NOTHING and (plan.faults is None or fault.id in plan.faults)
+    ]
     chosen = subjects(plan.family, release, [{}], plan.fault_models, plan.checkpoints)
-    unseen = {fault.id for fault in bank if fault.reveals != NOTHING}
+    unseen = {fault.id for fault in bank}
     for subject in chosen:
-        yield subject, [fault.id for fault in bank if fault.reveals != NOTHING]
+        yield subject, [fault.id for fault in bank]
         unseen -= {fault.id for fault in bank if _shows(fault, subject)}
     first = chosen[0].checkpoint
     for place, variant in enumerate(family_of(plan.family).layouts(chosen[0].spec), len(chosen) + 1):
@@ -217,14 +239,6 @@ def _facts(name: str, hello: Hello, engines: Mapping[str, Sequence[str]]) -> dic
         "versions": dict(hello.versions),
         "numerics": dict(hello.numerics),
     }
-
-
-def _finished(
-    futures: Mapping[Future[Any], Subject], say: Callable[[str], None], what: str
-) -> Iterator[Future[Any]]:
-    for count, done in enumerate(as_completed(futures), 1):
-        yield done
-        say(f"{count} of {len(futures)} {what}")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def engine_feeds(of: Subject) -> dict[str, Feed]:
     few = np.random.default_rng(of.number).choice(of.spec.vocab_size, 3, replace=False)
     three = tuple(tuple(int(few[token % 3]) for token in row) for row in of.tokens(2, 40, 2))
     cuts = [0, *of.numbers(1, WIDTH - 1, 5, 3), WIDTH]
-    chunks = [after - before for before, after in zip(cuts[:-1], cuts[1:], strict=True)]
+    chunks = [after - before for before, after in pairwise(cuts)]
     lengths = (WIDTH, *of.numbers(1, WIDTH - 1, ROWS - 1, 4))
     places = tuple(range(SHIFT, SHIFT + WIDTH))
     return {
@@ -97,7 +98,7 @@ def engine_feeds(of: Subject) -> dict[str, Feed]:
 
 
 def fault_feeds(of: Subject) -> dict[str, Feed]:
-    """Feeds for faults, by name, in float32; those on which most faults show come first."""
+    """Feeds for faults, by name, in float32; first those that many faults show on and that cost little."""
     window = of.spec.window_size
     width = 4 * window + 4
     held = 2 * window + 1
@@ -120,10 +121,10 @@ def fault_feeds(of: Subject) -> dict[str, Feed]:
     rest = (Forward(2), *(Forward(1),) * (width - held - 2))
     return {
         "whole": rows,
-        "decode": rows.token_by_token(2),
         "split": rows.split([3, 2 * window, window + 1]),
-        "decode beyond the window": rows.token_by_token(window + 2),
         "long": _whole(of.tokens(1, 66, 7)),
+        "decode": rows.token_by_token(2),
+        "decode beyond the window": rows.token_by_token(window + 2),
         **{f"training, W+{n}": replace(rows.first(window + n), mode="training") for n in range(4)},
         "left padding": left,
         "left padding, decode": left.token_by_token(2 * window),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from hypothesis import Phase, find, settings
 
 from conformance.case import Trial
 from conformance.claims import Agree, Claim, Plan, Span, Still, WindowSpan, align, real_cells, span_cells
@@ -14,6 +16,8 @@ from tests.cases.chapters import RELEASES, all_cases, feeds_of
 
 WINDOWS = range(3, 8)
 MODELS = 2
+# The first example is the simplest one already; there is nothing to shrink.
+FIRST = settings(database=None, max_examples=1, phases=(Phase.generate,))
 
 Planned = tuple[Trial, Plan]
 
@@ -84,6 +88,15 @@ def test_feeds_fit_their_model(subject: tuple[str, list[Planned]]) -> None:
             assert all(0 <= token < trial.spec.vocab_size for row in feed.tokens for token in row)
             assert feed.width <= trial.spec.to_dict()["max_position_embeddings"]
             assert parse_feed(feed.to_dict()) == feed
+
+
+def test_the_simplest_feed_has_a_plan(subject: tuple[str, list[Planned]]) -> None:
+    """Runs leave it out, for it shows little; shrinking comes to it."""
+    what = all_cases()[subject[0]]
+    for trial, plan in plans(subject):
+        simplest = find(what.draws(trial.spec), lambda _: True, settings=FIRST)
+        again = what.plan(replace(trial, drawn=simplest))
+        assert [claim.label for claim in again.claims] == [claim.label for claim in plan.claims]
 
 
 def test_claims_compare_what_can_be_compared(subject: tuple[str, list[Planned]]) -> None:

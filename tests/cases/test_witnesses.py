@@ -110,6 +110,7 @@ REMOVALS: dict[str, dict[str, Removal]] = {
     "cache/crop-wrapped": {"the window had moved on": first(lambda w: w + 4)},
     "cache/reset": {"the cache was full when it was emptied": first(lambda w: w + 3)},
     "cache/reorder": {"the rows differed": one_row_repeated},
+    "cache/reorder-padded": {"rows of unequal length lay in the cache": first(lambda w: 1)},
     "decode/token-by-token": {
         "decode began before and after the window": window_of_one,
         "decode went twice round a ring of W": first(lambda w: 2 * w + 2),
@@ -119,6 +120,7 @@ REMOVALS: dict[str, dict[str, Removal]] = {
     "positions/reset": {"positions restarted inside the row": one_token},
     "positions/gaps": {"positions had gaps": first(lambda w: 2)},
     "positions/packed": {"the second row crossed the window": first(lambda w: w)},
+    "positions/packed-cached": {"the second row began before the last chunk": first(lambda w: 3)},
     "precision/bf16": {
         "the window was crossed": first(lambda w: w),
         "FP32 stood beside BF16": one_dtype,
@@ -131,9 +133,11 @@ REMOVALS: dict[str, dict[str, Removal]] = {
     "published/cache": {"the published length was fed": one_token_more},
     "published/training": {"every published length was trained": first(lambda w: w + 1)},
     "reference/whole": {"the window was crossed": first(lambda w: w)},
-    "reference/long": {"positions beyond 90 were fed": first(lambda w: 90)},
+    "reference/long": {"positions beyond 256 were fed": first(lambda w: 256)},
     "thresholds/length": {"lengths on both sides of 8, 16, 32 and 64 were fed": first(lambda w: 33)},
     "thresholds/batch": {"batches from 1 to 9 were fed": first_rows(4)},
+    "training/padded": {"a row was padded": one_token},
+    "training/packed": {"two rows were packed": one_token},
     "training/mask": {"lengths from 1 to beyond W + 1 were trained": first(lambda w: w + 1)},
     "window/local-prefill": PROBED,
     "window/local-decode": PROBED,

@@ -12,7 +12,7 @@ __all__ = ["layouts"]
 
 
 def layouts(spec: Plamo3Spec) -> tuple[Variant, ...]:
-    """Head tied and untied, a vocabulary that 16 does not divide, shards, BF16, keys left out."""
+    """Head tied and untied, odd vocabularies, other thetas, shards, BF16, keys left out."""
     tied, untied = replace(spec, tie_word_embeddings=True), replace(spec, tie_word_embeddings=False)
     odd = replace(untied, vocab_size=spec.vocab_size // 16 * 16 + 5)
     # All optional keys at their defaults; the default pattern of 8 needs 8 layers.
@@ -30,6 +30,7 @@ def layouts(spec: Plamo3Spec) -> tuple[Variant, ...]:
         Variant("untied", replace(untied, vocab_size=128), Layout()),
         Variant("untied, odd vocabulary", odd, Layout()),
         Variant("tied, odd vocabulary", replace(odd, tie_word_embeddings=True), Layout()),
+        Variant("other thetas", replace(spec, rope_local_theta=4_000.0, rope_theta=400_000.0), Layout()),
         Variant("three files", spec, Layout(shards=3)),
         Variant("stored in BF16", spec, Layout(dtype="bfloat16")),
         Variant("optional keys present", plain, Layout()),

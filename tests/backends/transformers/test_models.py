@@ -12,13 +12,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from conformance.backends.reference.adapter import ReferenceAdapter
-from conformance.cells import judge_plan
 from conformance.checkpoints.container import write_container
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
 from conformance.claims import Agree, Claim, Matches, Outcome, Plan
 from conformance.compare.verdict import Grade
 from conformance.errors import BadInput, Refused
 from conformance.feeds import Crop, Feed, Forward, Reset
+from conformance.judging import judge_plan
 from conformance.runs import Session
 from tests.backends.transformers.remote import Remote, RemoteAdapter
 from tests.families.plamo3.sizes import tiny, tiny_2604

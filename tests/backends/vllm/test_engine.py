@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -55,7 +55,7 @@ def engine() -> Iterator[Any]:
         sys.modules["vllm.sampling_params"].RequestOutputKind = kinds  # type: ignore[attr-defined]
         patching.delitem(sys.modules, ENGINE, raising=False)
         yield importlib.import_module(ENGINE)
-        del sys.modules[ENGINE], package.engine  # type: ignore[attr-defined]
+        del sys.modules[ENGINE], package.engine
 
 
 class TestCapacity:
@@ -93,7 +93,7 @@ class TestForcedTokens:
 class Entries:
     """Flat logprobs: for each position the tokens in some order of their own, and their logits."""
 
-    positions: list[dict[int, float] | None]
+    positions: Sequence[dict[int, float] | None]
 
     def __len__(self) -> int:
         return len(self.positions)

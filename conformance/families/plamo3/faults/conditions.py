@@ -18,9 +18,11 @@ __all__ = [
     "CHUNKED_AT_SPAN",
     "CHUNKED_BEYOND_SPAN",
     "CROP_WRAPPED",
+    "CROP_WRAPPED_INSIDE",
     "DECODE_AT_SPAN",
     "DECODE_BEYOND_SPAN",
     "FILLING",
+    "GLOBAL_BEYOND_SPAN",
     "GLOBAL_LAYERS",
     "LOCAL_LAYERS",
     "POSITIONS_BEYOND_256",
@@ -114,6 +116,14 @@ FILLING = Condition(
         and any(_cached(p) and len(p.context[0]) + p.columns < spec.window_span for p in feed.phases())
     ),
 )
+CROP_WRAPPED_INSIDE = Condition(
+    "crop beyond the window, not to 0",
+    "a cut, not to 0, of a cache that held the whole window",
+    lambda spec, feed: (
+        LOCAL in spec.layer_kinds
+        and any(0 < length < held and held >= spec.window_span for length, held in crops(feed))
+    ),
+)
 CROP_WRAPPED = Condition(
     "crop beyond the window",
     "a cut of a cache that held the whole window",
@@ -142,6 +152,14 @@ POSITIONS_BEYOND_256 = Condition(
     lambda _, feed: feed.width > 257 or (feed.positions is not None and max(map(max, feed.positions)) > 256),
 )
 
+GLOBAL_BEYOND_SPAN = Condition(
+    "global layers beyond the window",
+    "global layers, and a row longer than the window",
+    lambda spec, feed: (
+        GLOBAL in spec.layer_kinds
+        and any(len(phase.context[0]) + phase.columns > spec.window_span for phase in feed.phases())
+    ),
+)
 LOCAL_LAYERS = of_spec("local layers", "local layers", lambda spec: LOCAL in spec.layer_kinds)
 GLOBAL_LAYERS = of_spec("global layers", "global layers", lambda spec: GLOBAL in spec.layer_kinds)
 YARN = of_spec("2604", "release 2604", lambda spec: spec.release == "2604")

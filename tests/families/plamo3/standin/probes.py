@@ -75,7 +75,8 @@ def saved_and_read(directory: str, target: str) -> dict[str, Any]:
 
 def cached(directory: str, chunks: list[Rows]) -> dict[str, Any]:
     """Caches after feeding chunks: their classes, tokens kept and seen, and the first layer's keys."""
-    model, past = network(directory), None
+    model = network(directory)
+    past: Any = None
     kept = []
     with torch.no_grad():
         for chunk in chunks:

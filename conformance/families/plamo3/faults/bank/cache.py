@@ -8,6 +8,7 @@ from conformance.families.plamo3.faults.conditions import (
     CACHED_BEYOND_SPAN,
     CHUNKED_BEYOND_SPAN,
     CROP_WRAPPED,
+    CROP_WRAPPED_INSIDE,
     DECODE_BEYOND_SPAN,
     FILLING,
     GLOBAL_LAYERS,
@@ -125,7 +126,7 @@ OPERATIONS = (
         7,
         "rollback does not bring back evicted tokens",
         "After a cut, local layers miss the tokens that they had evicted.",
-        CROP_WRAPPED,
+        CROP_WRAPPED_INSIDE,
         crop="evicted lost",
     ),
     cache(
@@ -133,7 +134,7 @@ OPERATIONS = (
         7,
         "ring sliced by logical length",
         "A cut keeps the first tokens of what a local layer holds, as if it held all of them.",
-        CROP_WRAPPED,
+        CROP_WRAPPED_INSIDE,
         crop="slice of ring",
     ),
     cache(

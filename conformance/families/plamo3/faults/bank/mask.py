@@ -12,6 +12,7 @@ from conformance.families.plamo3.faults.conditions import (
     CHUNKED_BEYOND_SPAN,
     DECODE_AT_SPAN,
     DECODE_BEYOND_SPAN,
+    GLOBAL_BEYOND_SPAN,
     GLOBAL_LAYERS,
     LOCAL_LAYERS,
     PREFILL_AT_SPAN,
@@ -25,11 +26,14 @@ from conformance.faults import (
     CACHED,
     CHUNKED,
     NOT_FINITE,
+    PADDED,
     PADDING_AHEAD,
     POSITIONS,
     SEGMENTS,
+    SEVERAL,
     TRAINING,
     Fault,
+    either,
 )
 
 __all__ = ["MASK", "MODE", "PATTERN", "WINDOW"]
@@ -80,7 +84,7 @@ WINDOW = (
         6,
         "window on global layers",
         "Global layers have the window of local layers too.",
-        GLOBAL_LAYERS,
+        GLOBAL_BEYOND_SPAN,
         global_window=True,
     ),
     *(
@@ -164,6 +168,7 @@ MASK = (
         6,
         "causal mask wrong",
         "Tokens see later tokens of their step.",
+        SEVERAL,
         causal="none",
     ),
     mask(
@@ -171,6 +176,7 @@ MASK = (
         6,
         "causal mask wrong",
         "Every token sees the next one too.",
+        SEVERAL,
         causal="one ahead",
     ),
     mask(
@@ -218,7 +224,7 @@ MASK = (
         6,
         "mask clamped to the last W keys",
         "Local layers mask all but the last W keys; tokens that see none of those attend everything.",
-        BEYOND_SPAN,
+        PREFILL_BEYOND_SPAN,
         held_keys="last span",
     ),
     mask(
@@ -226,7 +232,7 @@ MASK = (
         6,
         "mask clamped to the last W keys",
         "Local layers mask all but the last W keys; tokens that see none of those become NaN.",
-        BEYOND_SPAN,
+        either(PREFILL_BEYOND_SPAN, PADDED),
         reveals=NOT_FINITE,
         why="a softmax over nothing, which spreads through later layers",
         held_keys="last span",

@@ -20,6 +20,7 @@ from conformance.faults import (
     PADDING_AHEAD,
     POSITIONS,
     SEGMENTS,
+    UNLIKE_ROWS,
 )
 
 __all__ = ["BATCHES", "PADDING", "POSITION", "SEGMENT"]
@@ -216,7 +217,7 @@ BATCHES = (
         6,
         "rows depend on their neighbours",
         "All rows get the positions of the first one.",
-        BATCH,
+        UNLIKE_ROWS,
         rows="first row's positions",
     ),
     batch(
