@@ -112,6 +112,6 @@ def packed_cached(trial: Trial) -> Plan:
     together, cut = _packed(trial.drawn)
     claims = (
         Matches("reference: decode", together.token_by_token(cut + 1)),
-        Matches("reference: chunks", together.split([cut - 1, 3])),
+        Matches("reference: chunks", together.split([cut - 1, min(3, together.width - cut)])),
     )
     return Plan(claims, (Witness("the second row began before the last chunk", cut < together.width - 1),))
