@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -86,17 +87,19 @@ def verify_goldens(
 ) -> None:
     """Judge a backend by the stored logits. Exit 0: all that apply hold; 1: one does not; 2: none applies."""
     goldens = _read(directory)
-    chosen = [g for g in goldens.values() if not release or g.spec.release in release]
     _check_releases(release, {g.spec.release for g in goldens.values()})
     judged = backend_named(backend)
     codes = _codes([judged], release_code)
     with _session([judged], codes) as session:
-        versions = dict(session.hello(judged.name).versions)
+        with _waiting(f"starting {judged.name}"):
+            versions = dict(session.hello(judged.name).versions)
         code = code_words(judged, codes[judged.name])
         if not as_json:
             words = ", ".join([code, *(f"{name} {version}" for name, version in versions.items())])
-            _console().print(f"{judged.name}: {words}", markup=False)
-        results = _told(verify(session, judged.name, chosen, _checkpoints()), "n/a: ", as_json)
+            _console().print(f"{judged.name}: {words}", markup=False, soft_wrap=True)
+        results = _told(
+            verify(session, judged.name, _of(release, goldens).values(), _checkpoints()), "n/a: ", as_json
+        )
     if as_json:
         _print_json(results, {"backend": judged.name, "code": code, "versions": versions})
     verdicts = [result.verdict for result in results if result.verdict is not None]
@@ -106,12 +109,15 @@ def verify_goldens(
 @golden.command("diff")
 def diff(
     other: Annotated[Path, typer.Argument(help="Another directory of goldens.")],
+    release: Release = None,
     directory: Directory = None,
     as_json: Json = False,
 ) -> None:
     """Compare two directories of goldens, logits by noise. Exit 0: the same within rounding; 1: not."""
     first = directory or golden_directory()
     ours, theirs = read_goldens(first), read_goldens(other)
+    _check_releases(release, {g.spec.release for g in (*ours.values(), *theirs.values())})
+    ours, theirs = _of(release, ours), _of(release, theirs)
     names = (str(first), str(other))
     with _session() as session:
         results = _told(compare_goldens(session, ours, theirs, _checkpoints(), names), "", as_json)
@@ -140,16 +146,16 @@ def record_goldens(
     command = " ".join(["conformance", *map(shlex.quote, sys.argv[1:])])
     console = Console(stderr=True, highlight=False)
     codes = _codes(backends, release_code)
-    with _session(backends, codes) as session:
+    with _session(backends, codes) as session, console.status("recording"):
         parties = [Party(b.name, session.hello(b.name), code_words(b, codes[b.name])) for b in backends]
-        say = partial(console.print, markup=False)
+        say = partial(console.print, markup=False, soft_wrap=True)
         made = record(session, trials, parties[0], parties[1:], _checkpoints(), command, say)
     recorded = {(g.spec.family, g.spec.release) for g in made}
     kept = [g for g in before.values() if (g.spec.family, g.spec.release) not in recorded]
     write_goldens(directory, [*made, *kept])
     for name in sorted(set(before) - {g.id for g in (*made, *kept)}):
-        console.print(f"{name}: removed, for it is not in the fixed set", markup=False)
-    console.print(f"{len(made)} goldens recorded in {directory}", markup=False)
+        console.print(f"{name}: removed, for it is not in the fixed set", markup=False, soft_wrap=True)
+    console.print(f"{len(made)} goldens recorded in {directory}", markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -161,8 +167,7 @@ def _session(
     try:
         for backend in backends:
             session.add(backend, dresser((codes or {}).get(backend.name), _checkpoints()))
-        with Console(stderr=True).status("running"):
-            yield session
+        yield session
     except WorkerError as error:
         raise BadInput(f"a worker {error.kind}: {error}") from None
     finally:
@@ -176,6 +181,11 @@ def _codes(backends: Sequence[Backend], named: list[str] | None) -> dict[str, Re
 
 def _checkpoints() -> Path:
     return cache_directory() / "checkpoints"
+
+
+def _waiting(words: str) -> Status:
+    """Shows on a terminal that something runs, until there is something to print."""
+    return Console(stderr=True).status(Text(words))
 
 
 def _console() -> Console:
@@ -192,15 +202,19 @@ def _told(results: Iterable[Verified], without: str, as_json: bool) -> list[Veri
         without: what to say before the reason for which there is no verdict.
         as_json: print nothing yet.
     """
-    told = []
-    for result in results:
+    told: list[Verified] = []
+    pending = iter(results)
+    while True:
+        with _waiting("running"):
+            result = next(pending, None)
+        if result is None:
+            return told
         told.append(result)
         words = f"{without}{result.reason}"
         if result.verdict is not None:
             words = verdict_words(result.verdict) + (f" [{result.reason}]" if result.reason else "")
         if not as_json:
             _console().print(f"{result.id}: {words}", markup=False, soft_wrap=True)
-    return told
 
 
 def _print_json(results: Iterable[Verified], heading: Mapping[str, object]) -> None:
@@ -216,6 +230,11 @@ def _read(directory: Path | None) -> dict[str, Golden]:
     if directory is None or directory.resolve() == golden_directory().resolve():
         check_fixed_set(goldens)
     return goldens
+
+
+def _of(releases: list[str] | None, goldens: Mapping[str, Golden]) -> dict[str, Golden]:
+    """Those of some releases; all of them where none is named."""
+    return {name: g for name, g in goldens.items() if not releases or g.spec.release in releases}
 
 
 def _check_releases(chosen: list[str] | None, known: set[str]) -> None:

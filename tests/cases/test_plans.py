@@ -17,7 +17,7 @@ from tests.cases.chapters import RELEASES, all_cases, feeds_of
 WINDOWS = range(3, 8)
 MODELS = 2
 # The first example is the simplest one already; there is nothing to shrink.
-FIRST = settings(database=None, max_examples=1, phases=(Phase.generate,))
+FIRST = settings(database=None, deadline=None, max_examples=1, phases=(Phase.generate,))
 
 Planned = tuple[Trial, Plan]
 

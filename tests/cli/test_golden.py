@@ -338,6 +338,23 @@ def test_a_diff_of_nothing_in_common(directory: str, toys: Conformance) -> None:
     )
 
 
+def test_a_diff_of_some_releases(directory: str, toys: Conformance) -> None:
+    """As when goldens of one release were recorded elsewhere."""
+    write_goldens(Path("theirs"), [read_goldens(Path(directory))["late"]])
+    options = ("golden", "diff", "theirs", "--directory", directory)
+    assert toys(*options)[0] == 1
+    assert toys(*options, "--release", "2604") == (
+        0,
+        "late: exact, error / noise 0, max abs 0, 0 of 10 positions\n",
+        "",
+    )
+    assert toys(*options, "--release", "5k") == (
+        2,
+        "",
+        "conformance: --release = '5k', but should be one of 2604, 4k\n",
+    )
+
+
 def test_a_diff_as_json(directory: str, toys: Conformance) -> None:
     alter(directory, off_by_a_thousandth, to="other")
     code, out, err = toys("golden", "diff", "other", "--directory", directory, "--json")
