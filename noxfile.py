@@ -79,3 +79,11 @@ def _without_backends(arguments: list[str]) -> list[str]:
             kept.append(argument)
         skip = argument == "--backend"
     return kept
+
+
+@nox.session
+def calibrate(session: nox.Session) -> None:
+    """Measure what ROUNDING and DRIFT rest on, and write docs/tolerances.md; after --, e.g. --models 5."""
+    _install(session, "conformance/calibration/requirements.txt")
+    session.run("conformance", "env", "sync", *DEFAULT)
+    session.run("python", "-m", "conformance.calibration", "--plots", *session.posargs, env=THREADS)

@@ -2,7 +2,7 @@
 
     python benchmarks/comparing.py [--rows 10000] [--vocabulary 128] [--repeats 5]
 
-Prints the median and the slowest of the repeats, and exits with 1 where the slowest takes over a second.
+Prints the fastest and the median of the repeats, and exits with 1 where a median is over a second.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
     # A failing comparison says more than a passing one, so both are timed.
-    slowest = 0.0
+    slow = False
     for name, error in (("rounding", 1.0), ("divergent", 100 * ROUNDING)):
         runs = [seconds_of(given.rows, given.vocabulary, error) for _ in range(given.repeats)]
-        slowest = max(slowest, *runs)
-        print(f"{name:>9}: median {statistics.median(runs):.3f} s, slowest {max(runs):.3f} s")
-    sys.exit(slowest > LONGEST)
+        slow |= statistics.median(runs) > LONGEST
+        print(f"{name:>9}: fastest {min(runs):.3f} s, median {statistics.median(runs):.3f} s")
+    sys.exit(slow)
 
 
 if __name__ == "__main__":
