@@ -183,7 +183,7 @@ def test_right_and_broken_implementations(run: Run, pytester: pytest.Pytester) -
     result.stdout.fnmatch_lines([report["summary"], "report: report.json"])
     late = cells["toy/whole", "LastToken", "2604"]
     window = int(re.search(r"W (\d+)", late["findings"][0]["model"])[1])  # type: ignore[index]
-    assert late["lines"][1].startswith(f"where: first bad at row 0 position 11 (W{11 - window:+d}): ")
+    assert late["lines"][1].startswith(f"where: first bad at row 0 position 8 (W{8 - window:+d}): ")
     # One ordinary test in the same file passes beside them.
     judged = len(green)
     result.assert_outcomes(passed=judged + 1, skipped=3, failed=len(cells) - judged - 3)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from conformance.case import Trial
@@ -104,7 +104,14 @@ def simplest(strategy: st.SearchStrategy[T]) -> T:
     """The example that hypothesis begins with: as few and as small values as there can be."""
     examples: list[T] = []
 
-    @settings(max_examples=1, derandomize=True, database=None, deadline=None, phases=(Phase.generate,))
+    @settings(
+        max_examples=1,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
     @given(strategy)
     def collect(example: T) -> None:
         examples.append(example)
