@@ -12,6 +12,7 @@ from conformance.cli.golden import golden
 from conformance.cli.listing import listing
 from conformance.cli.mutants import mutants
 from conformance.cli.replay import replay_bundle
+from conformance.cli.triage import triage
 from conformance.errors import BadInput
 
 __all__ = ["app", "main"]
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("list")(listing)
 app.command("check")(check)
+app.command("triage")(triage)
 app.command("mutants")(mutants)
 app.command("replay")(replay_bundle)
 app.add_typer(environments, name="env")
