@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -16,10 +17,10 @@ from conformance.backends.registry import DEFAULT_BACKENDS, Backend, backend_nam
 from conformance.backends.released import code_words, dresser, released_code
 from conformance.bundles import write_bundle
 from conformance.case import Case, case_directory, known_cases
-from conformance.cells import Cell, CellResult, judge
+from conformance.cells import FAIL, KNOWN, NOT_APPLICABLE, PASS, Cell, CellResult, judge
 from conformance.checkpoints.release_code import parse_sources
 from conformance.checkpoints.store import open_checkpoint
-from conformance.deviations import Deviation, read_deviations
+from conformance.deviations import Deviation, Prediction, Refusal, read_deviations
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
 from conformance.families import FAMILIES, family_of
@@ -91,6 +92,21 @@ def _chosen(what: str, given: Sequence[str], known: Sequence[str]) -> list[str]:
     return list(given) or list(known)
 
 
+@dataclass
+class _Use:
+    """What became of the predictions of one backend for one release.
+
+    Attributes:
+        dealt: ids of the cases that have a cell there.
+        ran: those that were judged.
+        applied: predictions that could show in one of their claims.
+    """
+
+    dealt: set[str] = field(default_factory=set)
+    ran: set[str] = field(default_factory=set)
+    applied: set[Prediction] = field(default_factory=set)
+
+
 class Bench:
     """Workers and shared runs of one test run.
 
@@ -111,7 +127,10 @@ class Bench:
             case_directory() / "deviations",
             [backend.name for backend in options.backends],
         )
+        self._cases = set(known_cases())
         self._check_deviations()
+        self._met: set[str] = set()
+        self._uses: dict[tuple[str, str], _Use] = defaultdict(_Use)
         self.session = Session(directory, options.bounds)
         for backend in options.backends:
             self.session.add(backend, dresser(self.code[backend.name], self.checkpoints))
@@ -120,6 +139,7 @@ class Bench:
 
     def cells(self, case: Case) -> Iterator[Cell]:
         """The squares of one case: every backend on every release that it claims."""
+        self._met.add(case.id)
         for backend in self.options.backends:
             claimed = self._claims[backend.name]
             for family in self.options.families:
@@ -133,26 +153,50 @@ class Bench:
                         release,
                     ):
                         continue
+                    self._uses[backend.name, release].dealt.add(case.id)
                     yield Cell(case, backend, family, release)
 
     def run(self, cell: Cell, nodeid: str) -> dict[str, Any]:
         """Judge one cell; its record for the report."""
         hello = self._hello(cell.backend)
-        covering = [d for d in self.deviations if d.covers(cell.backend.name, cell.release, cell.case.id)]
+        recorded = self._recorded(cell)
         if isinstance(hello, WorkerError):
             result = CellResult("error", f"worker {hello.kind}: {hello}")
         else:
-            result = self._judge(cell, hello, covering)
+            result = self._judge(cell, hello, recorded)
+            self._require_use(cell, result, hello)
         bundle = self._bundle(cell, result, hello) if result.findings else None
         return record_of(cell, result, nodeid, bundle, self.options.again)
 
-    def _judge(self, cell: Cell, hello: Hello, covering: Sequence[Deviation]) -> CellResult:
+    def _recorded(self, cell: Cell) -> list[Deviation]:
+        """The entries of the cell's backend for its release."""
+        place = (cell.backend.name, cell.release)
+        return [entry for entry in self.deviations if (entry.backend, entry.release) == place]
+
+    def _require_use(self, cell: Cell, result: CellResult, hello: Hello) -> None:
+        """Once every case has run, a prediction that could show in none of them is a mistake."""
+        use = self._uses[cell.backend.name, cell.release]
+        use.ran.add(cell.case.id)
+        use.applied.update(result.applied)
+        complete = self._cases <= self._met and use.dealt <= use.ran and not self.brought
+        if not complete or result.status not in (PASS, KNOWN, NOT_APPLICABLE):
+            return
+        for entry in self._recorded(cell):
+            current = isinstance(entry, Prediction) and entry.outdated(hello.versions) is None
+            if current and entry not in use.applied:
+                result.status = FAIL
+                result.reason = (
+                    f"deviation unused: {entry.source} can show in no claim of any case; remove it"
+                )
+                return
+
+    def _judge(self, cell: Cell, hello: Hello, recorded: Sequence[Deviation]) -> CellResult:
         try:
             return judge(
                 self.session,
                 cell,
                 hello,
-                covering,
+                recorded,
                 examples=self.options.examples,
                 checkpoints=self.checkpoints,
                 brought=self.brought,
@@ -215,14 +259,10 @@ class Bench:
         self.session.close()
 
     def _check_deviations(self) -> None:
-        """An entry that can match nothing is a mistake in the file, whatever is selected now."""
-        cases = known_cases()
-        known = [release.name for name in FAMILIES for release in family_of(name).releases]
+        """A pattern that can match nothing is a mistake in the file, whatever is selected now."""
         for entry in self.deviations:
-            if entry.release not in known:
-                raise BadInput.value("release", entry.release, f"one of {', '.join(known)}", entry.source)
-            for pattern in entry.case:
-                if not any(fnmatchcase(case, pattern) for case in cases):
+            for pattern in entry.case if isinstance(entry, Refusal) else ():
+                if not any(fnmatchcase(case, pattern) for case in self._cases):
                     raise BadInput.value("case", pattern, "a pattern that matches a case", entry.source)
 
     def _claimed(self, backend: Backend) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ from conformance.case import Case, Trial
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
 from conformance.claims import Claim, Outcome, Witness
 from conformance.compare.verdict import Grade
-from conformance.deviations import Deviation
+from conformance.deviations import Deviation, Prediction, Refusal
 from conformance.errors import Unsupported
 from conformance.judging import judge_plan
 from conformance.limits import violation
+from conformance.predictions import Predictions, Standing, shown
 from conformance.runs import Runner
 from conformance.trials import deal
 from conformance.workers.host import Hello
@@ -77,7 +77,10 @@ class CellResult:
         worst: the worst passing or failing ratio of error to noise.
         grade: the worst grade.
         findings: failing claims that no deviation explains.
-        explained: deviations that explain the others.
+        explained: deviations that explain the others, with the largest error / noise against what they
+            predict; None for refusals, which predict no number.
+        gone: predictions that no longer show, with a claim that says so.
+        applied: predictions that could show in a claim.
         measured: numbers that claims report, by label.
     """
 
@@ -90,7 +93,9 @@ class CellResult:
     worst: float = 0.0
     grade: str = Grade.EXACT.value
     findings: list[Finding] = field(default_factory=list)
-    explained: list[Deviation] = field(default_factory=list)
+    explained: dict[Deviation, float | None] = field(default_factory=dict)
+    gone: list[tuple[Prediction, Finding]] = field(default_factory=list)
+    applied: tuple[Prediction, ...] = ()
     measured: dict[str, list[Any]] = field(default_factory=dict)
 
 
@@ -130,7 +135,7 @@ def judge(
         session: workers and shared runs.
         cell: what to judge.
         hello: what the backend declared.
-        deviations: entries that cover this cell.
+        deviations: entries of the backend for the release.
         examples: models to draw.
         checkpoints: where generated checkpoints are kept.
         brought: a checkpoint of the user's, instead of drawn models.
@@ -139,37 +144,56 @@ def judge(
     if reason is not None:
         return CellResult(NOT_APPLICABLE, reason)
     result = CellResult(PASS)
-    explained: set[tuple[Deviation, str]] = set()
+    current = [entry for entry in deviations if entry.outdated(hello.versions) is None]
+    predictions = Predictions(tuple(entry for entry in current if isinstance(entry, Prediction)))
+    refusals = [e for e in current if isinstance(e, Refusal) and e.covers(cell.case.id)]
+    matched: set[tuple[Refusal, str]] = set()
     declined_trials: list[str] = []
     for trial in deal(cell.case, cell.family, cell.release, hello.limits, examples, brought):
         checkpoint = brought or write_checkpoint(checkpoints, trial.spec, trial.seed, trial.layout)
         plan = cell.case.plan(trial)
         try:
-            outcomes = judge_plan(session, cell.backend.name, checkpoint, plan)
+            outcomes = judge_plan(session, cell.backend.name, checkpoint, plan, predictions)
         except Unsupported as declined:
             declined_trials.append(str(declined))
             continue
         result.trials += 1
         result.claims += len(outcomes)
+        result.applied = tuple(dict.fromkeys((*result.applied, *shown(outcomes))))
         _count_witnesses(result, plan.witnesses, len(plan.claims))
         for claim, outcome in zip(plan.claims, outcomes, strict=True):
             _note(result, outcome)
-            if outcome.holds:
-                continue
-            label, problem = outcome.label, outcome.verdict.problem
-            entry = next((d for d in deviations if d.explains(label, problem)), None)
-            if entry is None:
-                result.findings.append(Finding(trial, checkpoint, claim, outcome))
-            else:
-                explained.update((entry, pattern) for pattern in entry.claims if fnmatchcase(label, pattern))
+            _sort(result, refusals, matched, Finding(trial, checkpoint, claim, outcome))
     if not result.trials:
         reason = declined_trials[0] if declined_trials else "no trial for this release"
         return CellResult(NOT_APPLICABLE, reason)
     if declined_trials and result.status == PASS:
         every = result.trials + len(declined_trials)
         result.reason = f"{len(declined_trials)} of {every} trials declined: {declined_trials[0]}"
-    _settle(result, deviations, explained)
+    _settle(result, refusals, matched)
+    outdated = _outdated(deviations, hello, cell, result.findings)
+    result.reason += "".join(f"; {why}" for why in outdated)
     return result
+
+
+def _sort(
+    result: CellResult, refusals: Sequence[Refusal], matched: set[tuple[Refusal, str]], judged: Finding
+) -> None:
+    """Is a judged claim explained, does it say that an entry is gone, or is it a finding?"""
+    outcome = judged.outcome
+    predicted = outcome.predicted
+    if predicted is not None and predicted.standing is Standing.GONE:
+        result.gone += [(entry, judged) for entry in predicted.gone]
+    elif predicted is not None and predicted.standing is Standing.KNOWN:
+        for entry in predicted.entries:
+            result.explained[entry] = max(result.explained.get(entry) or 0.0, predicted.residual.ratio)
+    elif not outcome.holds:
+        problem = outcome.verdict.problem
+        patterns = [(refusal, p) for refusal in refusals for p in refusal.explains(outcome.label, problem)]
+        matched.update(patterns)
+        result.explained |= {refusal: None for refusal, _ in patterns}
+        if not patterns:
+            result.findings.append(judged)
 
 
 def _count_witnesses(result: CellResult, witnesses: Sequence[Witness], claims: int) -> None:
@@ -192,20 +216,51 @@ def _note(result: CellResult, outcome: Outcome) -> None:
         result.measured.setdefault(f"{outcome.label}: {name}", []).append(value)
 
 
-def _settle(
-    result: CellResult, deviations: Sequence[Deviation], explained: set[tuple[Deviation, str]]
-) -> None:
-    result.explained = [d for d in deviations if any(entry is d for entry, _ in explained)]
+def _settle(result: CellResult, refusals: Sequence[Refusal], matched: set[tuple[Refusal, str]]) -> None:
     if result.findings:
         broken = any(finding.outcome.verdict.grade is Grade.ERROR for finding in result.findings)
         result.status = ERROR if broken else FAIL
         result.reason = f"{len(result.findings)} of {result.claims} claims failed"
+        if result.gone:
+            result.reason += f"; {_gone(result)}"
     elif result.status == PASS:
-        gone = [(d, p) for d in deviations for p in d.claims if (d, p) not in explained]
-        if gone:
-            entry, pattern = gone[0]
+        lost = [(entry, p) for entry in refusals for p in entry.claims if (entry, p) not in matched]
+        if result.gone:
+            result.status, result.reason = FAIL, _gone(result)
+        elif lost:
+            entry, pattern = lost[0]
             result.status = FAIL
             result.reason = f"deviation gone: {pattern!r} of {entry.source} no longer happens; remove it"
         elif result.explained:
             result.status = KNOWN
-            result.reason = "; ".join(d.what for d in result.explained)
+            result.reason = "; ".join(dict.fromkeys(entry.what for entry in result.explained))
+
+
+def _gone(result: CellResult) -> str:
+    """Which predictions no longer show, and in which claim first."""
+    claims = {entry: judged.outcome.label for entry, judged in reversed(result.gone)}
+    words = [
+        f"{entry.source} ({', '.join(entry.ids)}) does not show in {claims[entry]!r}"
+        for entry in dict.fromkeys(entry for entry, _ in result.gone)
+    ]
+    return f"deviation gone: {', '.join(words)}; remove it"
+
+
+def _outdated(
+    deviations: Sequence[Deviation], hello: Hello, cell: Cell, findings: Sequence[Finding]
+) -> list[str]:
+    """The entries that might have explained a finding, had they been written for these versions."""
+    whys = {entry: entry.outdated(hello.versions) for entry in deviations}
+    return [
+        why
+        for entry, why in whys.items()
+        if why is not None and any(_might_explain(entry, cell, finding) for finding in findings)
+    ]
+
+
+def _might_explain(entry: Deviation, cell: Cell, finding: Finding) -> bool:
+    outcome = finding.outcome
+    if isinstance(entry, Prediction):
+        return any(entry.applies(finding.trial.spec, feed) for feed in finding.claim.feeds)
+    assert isinstance(entry, Refusal)
+    return entry.covers(cell.case.id) and bool(entry.explains(outcome.label, outcome.verdict.problem))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from conformance.compare.noise import Truth
 from conformance.compare.verdict import Grade, Verdict, compare, unusable
 from conformance.feeds import Feed
 from conformance.runs import Run
+
+if TYPE_CHECKING:
+    from conformance.predictions import Predicted
 
 __all__ = [
     "Agree",
@@ -58,6 +61,7 @@ class Outcome:
         verdict: the comparison that decided.
         text: what was compared with what, or what was found.
         measured: numbers that the claim reports, such as an effective window span.
+        predicted: how the recorded differences of the backend speak of it, where they do.
     """
 
     label: str
@@ -67,6 +71,7 @@ class Outcome:
     measured: Mapping[str, Any] = field(default_factory=dict)
     refused: bool = False
     three_way: Mapping[str, float] = field(default_factory=dict)
+    predicted: Predicted | None = None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from conformance.families import family_of
 from conformance.faults import NOTHING, ROUNDING, Fault, faults_of
 from conformance.feeds import Feed
 from conformance.judging import judge_plan
-from conformance.runs import Run
+from conformance.runs import Run, truth_orders
 from conformance.trials import deal
 
 __all__ = ["Catch", "detect", "plant", "survivors"]
@@ -58,7 +58,7 @@ class LocalRuns:
     oracle: Any
     faulty: Any = None
     models: dict[tuple[int, str], Any] = field(default_factory=dict)
-    truths: dict[tuple[str, str], Future[Truth]] = field(default_factory=dict)
+    truths: dict[tuple[str, str, tuple[str, ...]], Future[Truth]] = field(default_factory=dict)
     runs: dict[tuple[str, str], Future[Run]] = field(default_factory=dict)
 
     def plant(self, faulty: Any) -> None:
@@ -78,15 +78,16 @@ class LocalRuns:
             self.runs[key] = _done(run)
         return self.runs[key]
 
-    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
+    def truth(self, checkpoint: Checkpoint, feed: Feed, faults: tuple[str, ...] = ()) -> Future[Truth]:
         """As `Session.truth`."""
-        meaning = feed.meaning()
-        key = (checkpoint.identity, meaning.key)
+        asked = feed if faults else feed.meaning()
+        key = (checkpoint.identity, asked.key, faults)
         if key not in self.truths:
-            model = self._model(self.oracle, checkpoint)
-            exact = self.oracle.run(model, replace(meaning, dtype="float64"))
-            orders = ("relabel:0", *family_of(checkpoint.spec.family).orders[feed.dtype])
-            evaluations = [self.oracle.run_in_order(model, meaning, order) for order in orders]
+            model, family = self._model(self.oracle, checkpoint), checkpoint.spec.family
+            own, *_ = truth_orders(family, "float64", faults)
+            exact = self.oracle.run_in_order(model, replace(asked, dtype="float64"), own)
+            orders = truth_orders(family, feed.dtype, faults)
+            evaluations = [self.oracle.run_in_order(model, asked, order) for order in orders]
             self.truths[key] = _done(measure(exact, evaluations, feed.dtype))
         return self.truths[key]
 

@@ -23,7 +23,7 @@ from conformance.families import family_of
 from conformance.feeds import Feed
 from conformance.workers.host import Bounds, Hello, Worker, WorkerError
 
-__all__ = ["Run", "Runner", "Session", "Spending"]
+__all__ = ["Run", "Runner", "Session", "Spending", "truth_orders"]
 
 T = TypeVar("T")
 _LONGEST_NAME = 60
@@ -54,11 +54,23 @@ class Runner(Protocol):
     def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
         """Ask for a run."""
 
-    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
-        """Ask for the truth and noise of a feed's meaning."""
+    def truth(self, checkpoint: Checkpoint, feed: Feed, faults: tuple[str, ...] = ()) -> Future[Truth]:
+        """Ask for the truth and noise of a feed's meaning, or of the feed itself with some faults."""
 
     def wait(self, what: str, pending: Future[T]) -> T:
         """The result of a future."""
+
+
+def truth_orders(family: str, dtype: str, faults: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The evaluation orders whose spread is the noise of a dtype, the reference's own first.
+
+    With faults, their own relabellings: where an implementation casts is no part of a fault.
+    """
+    orders = ("relabel:0", *family_of(family).orders[dtype])
+    if not faults:
+        return orders
+    named = f"faults:{','.join(faults)}"
+    return tuple(f"{named};{order}" for order in orders if order.startswith("relabel:"))
 
 
 @dataclass
@@ -98,7 +110,7 @@ class Session:
         self.bounds = bounds
         self._desks: dict[str, _Desk] = {}
         self._runs: dict[tuple[str, str, str], Future[Run]] = {}
-        self._truths: dict[tuple[str, str], Future[Truth]] = {}
+        self._truths: dict[tuple[str, str, tuple[str, ...]], Future[Truth]] = {}
         self._files = itertools.count(1)
         self.reference = "reference"
         self.waits = {"engine start": 0.0, "engine": 0.0, "reference": 0.0}
@@ -153,13 +165,16 @@ class Session:
             self._runs[key] = desk.thread.submit(self._ask, desk, checkpoint, feed)
         return self._runs[key]
 
-    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
-        """The reference in float64 for a feed's meaning, with the noise of the feed's dtype."""
-        meaning = feed.meaning()
-        key = (checkpoint.identity, meaning.key)
+    def truth(self, checkpoint: Checkpoint, feed: Feed, faults: tuple[str, ...] = ()) -> Future[Truth]:
+        """The reference in float64 for a feed's meaning, with the noise of the feed's dtype.
+
+        With faults of the family's bank, of the feed itself: they may show in what its meaning leaves out.
+        """
+        asked = feed if faults else feed.meaning()
+        key = (checkpoint.identity, asked.key, faults)
         if key not in self._truths:
             desk = self._desk(self.reference)
-            self._truths[key] = desk.thread.submit(self._measure, desk, checkpoint, meaning)
+            self._truths[key] = desk.thread.submit(self._measure, desk, checkpoint, asked, faults)
         return self._truths[key]
 
     def spending(self) -> dict[str, Spending]:
@@ -198,13 +213,15 @@ class Session:
             return Run(None, "protocol", "wrote a file without a tensor called logits")
         return replace(run, logits=tensors["logits"])
 
-    def _measure(self, desk: _Desk, checkpoint: Checkpoint, feed: Feed) -> Truth:
-        exact, _ = self._call(desk, checkpoint, replace(feed, dtype="float64"), ())
+    def _measure(self, desk: _Desk, checkpoint: Checkpoint, feed: Feed, faults: tuple[str, ...]) -> Truth:
+        family = checkpoint.spec.family
+        own, *_ = truth_orders(family, "float64", faults)
+        exact = self._call(desk, checkpoint, replace(feed, dtype="float64"), (own,))[0][f"logits.{own}"]
         if feed.dtype == "float64":
-            return measure(exact["logits"], [exact["logits"]], feed.dtype)
-        orders = ("relabel:0", *family_of(checkpoint.spec.family).orders[feed.dtype])
+            return measure(exact, [exact], feed.dtype)
+        orders = truth_orders(family, feed.dtype, faults)
         evaluations, _ = self._call(desk, checkpoint, feed, orders)
-        return measure(exact["logits"], [evaluations[f"logits.{order}"] for order in orders], feed.dtype)
+        return measure(exact, [evaluations[f"logits.{order}"] for order in orders], feed.dtype)
 
     def _call(
         self, desk: _Desk, checkpoint: Checkpoint, feed: Feed, orders: tuple[str, ...]

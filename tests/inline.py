@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from conformance.checkpoints.store import Checkpoint
 from conformance.compare.noise import Truth, measure
 from conformance.errors import Refused, Unsupported
-from conformance.families import family_of
 from conformance.feeds import Feed
-from conformance.runs import Run, Session
+from conformance.runs import Run, Session, truth_orders
 from conformance.workers.adapter import Adapter
 
 T = TypeVar("T")
@@ -37,8 +36,8 @@ class InlineSession(Session):
     def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
         return _done(lambda: self._run(self.backends[name], checkpoint, feed))
 
-    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
-        return _done(lambda: self._truth(checkpoint, feed.meaning()))
+    def truth(self, checkpoint: Checkpoint, feed: Feed, faults: tuple[str, ...] = ()) -> Future[Truth]:
+        return _done(lambda: self._truth(checkpoint, feed if faults else feed.meaning(), faults))
 
     def _run(self, adapter: Adapter, checkpoint: Checkpoint, feed: Feed) -> Run:
         try:
@@ -47,10 +46,11 @@ class InlineSession(Session):
             kind = {Refused: "refused", Unsupported: "unsupported"}.get(type(error), "failed")  # type: ignore[arg-type]
             return Run(None, kind, str(error))
 
-    def _truth(self, checkpoint: Checkpoint, feed: Feed) -> Truth:
-        model = self._model(self.oracle, checkpoint)
-        exact = self.oracle.run(model, replace(feed, dtype="float64"))
-        orders = ("relabel:0", *family_of(checkpoint.spec.family).orders[feed.dtype])
+    def _truth(self, checkpoint: Checkpoint, feed: Feed, faults: tuple[str, ...]) -> Truth:
+        model, family = self._model(self.oracle, checkpoint), checkpoint.spec.family
+        own, *_ = truth_orders(family, "float64", faults)
+        exact = self.oracle.run_in_order(model, replace(feed, dtype="float64"), own)
+        orders = truth_orders(family, feed.dtype, faults)
         return measure(exact, [self.oracle.run_in_order(model, feed, o) for o in orders], feed.dtype)
 
     def _model(self, adapter: Adapter, checkpoint: Checkpoint) -> Any:

@@ -29,6 +29,7 @@ from conformance.calibration.records import (
 )
 from conformance.calibration.subjects import (
     DTYPES,
+    LONG,
     SAME_TEXT,
     Subject,
     engine_feeds,
@@ -38,19 +39,20 @@ from conformance.calibration.subjects import (
 from conformance.case import case_directory
 from conformance.checkpoints.store import write_checkpoint
 from conformance.compare.verdict import unusable
-from conformance.deviations import Deviation, read_deviations
+from conformance.deviations import Deviation, Prediction, read_deviations
 from conformance.errors import BadInput
 from conformance.families import family_of
 from conformance.faults import NOTHING, Fault, faults_of
-from conformance.feeds import Feed
+from conformance.feeds import Feed, Forward
 from conformance.limits import violation
 from conformance.runs import Run, Session
+from conformance.trials import models
 from conformance.workers.host import Hello
 
 __all__ = ["Plan", "conforming", "study"]
 
-# The law that an engine must keep without a recorded difference to count as one that conforms.
-_LAW = "reference/whole"
+# An engine counts as one that conforms if no recorded difference can show in such a feed.
+_PLAIN = Feed(tokens=((0,) * LONG,), steps=(Forward(LONG),))
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,18 @@ class Plan:
 def conforming(
     family: str, backends: Sequence[str], hellos: Mapping[str, Hello], deviations: Sequence[Deviation]
 ) -> dict[str, list[str]]:
-    """Release → the backends that claim it and are not known to differ from it."""
+    """Release → the backends that claim it and of which no prediction says that a plain row shows it."""
+
+    def differs(name: str, release: str) -> bool:
+        entries = [e for e in deviations if (e.backend, e.release) == (name, release)]
+        ((spec, _),) = models(family, release, hellos[name].limits, 1)
+        return any(isinstance(entry, Prediction) and entry.applies(spec, _PLAIN) for entry in entries)
+
     return {
         release.name: [
             name
             for name in backends
-            if release.name in hellos[name].releases
-            and not any(entry.covers(name, release.name, _LAW) for entry in deviations)
+            if release.name in hellos[name].releases and not differs(name, release.name)
         ]
         for release in family_of(family).releases
     }

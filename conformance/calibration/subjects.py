@@ -15,7 +15,7 @@ from conformance.families.base import Spec
 from conformance.feeds import Crop, Feed, Forward, Reorder, Reset, Step
 from conformance.trials import models
 
-__all__ = ["DTYPES", "SAME_TEXT", "Subject", "engine_feeds", "fault_feeds", "subjects"]
+__all__ = ["DTYPES", "LONG", "SAME_TEXT", "Subject", "engine_feeds", "fault_feeds", "subjects"]
 
 DTYPES = ("float32", "bfloat16")
 ROWS, WIDTH, LONG = 4, 56, 256

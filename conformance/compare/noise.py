@@ -46,7 +46,8 @@ def measure(exact: np.ndarray, evaluations: Sequence[np.ndarray], dtype: str) ->
         `exact`, and never less than half a unit in the last place of the row's largest logit, for no
         implementation can return a logit more precisely than its dtype holds it.
     """
-    spread = np.max([np.abs(run.astype(np.float64) - exact).max(axis=-1) for run in evaluations], axis=0)
+    with np.errstate(invalid="ignore"):  # what is predicted with faults need not be finite
+        spread = np.max([np.abs(run.astype(np.float64) - exact).max(axis=-1) for run in evaluations], axis=0)
     return Truth(
         exact, evaluations[0], np.maximum(spread, half_ulp(np.abs(exact).max(axis=-1), dtype)), dtype
     )

@@ -8,10 +8,13 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from conformance.compare.verdict import Verdict
+from conformance.deviations import Deviation, Prediction
 from conformance.feeds import Feed
+from conformance.predictions import predicted_words
 
 if TYPE_CHECKING:
     from conformance.cells import Cell, CellResult, Finding
+    from conformance.predictions import Predicted
 
 __all__ = ["record_of", "verdict_data", "verdict_words"]
 
@@ -35,11 +38,22 @@ def record_of(
         "refused": result.refused,
         "witnesses": result.witnesses,
         "measured": result.measured,
-        "known": [{"what": d.what, "evidence": d.evidence, "entry": d.source} for d in result.explained],
+        "known": [_known(entry, ratio) for entry, ratio in result.explained.items()],
         "findings": [_finding(finding) for finding in result.findings],
         "nodeid": nodeid,
         "bundle": bundle,
         "lines": _lines(cell, result, nodeid, bundle, options) if result.status in ("fail", "error") else [],
+    }
+
+
+def _known(entry: Deviation, ratio: float | None) -> dict[str, Any]:
+    faults = list(entry.ids) if isinstance(entry, Prediction) else []
+    return {
+        "what": entry.what,
+        "evidence": entry.evidence,
+        "entry": entry.source,
+        "faults": faults,
+        "ratio": ratio,
     }
 
 
@@ -53,6 +67,18 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "verdict": verdict_data(verdict),
         "distance": distances(finding.claim.feeds[0], verdict, finding.trial.spec.window_size),
         "three_way": dict(finding.outcome.three_way),
+        "prediction": _prediction(finding.outcome.predicted),
+    }
+
+
+def _prediction(predicted: Predicted | None) -> dict[str, Any] | None:
+    if predicted is None:
+        return None
+    return {
+        "faults": list(predicted.faults),
+        "entries": [entry.source for entry in predicted.entries],
+        "ratio": predicted.residual.ratio,
+        "problem": predicted.residual.problem,
     }
 
 
@@ -128,9 +154,11 @@ def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None, opti
         beyond = distance["from_window_edge"] if distance else 0
         edge = f"W{beyond:+d}" if beyond else "W"
         where = f"first bad at {verdict.first_bad} ({edge}): {where}"
+    predicted = finding.outcome.predicted
+    besides = f"; {predicted_words(predicted)}" if predicted is not None else ""
     return [
         f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: "
-        f"{finding.outcome.label}: {verdict_words(verdict)} ({result.reason})",
+        f"{finding.outcome.label}: {verdict_words(verdict)}{besides} ({result.reason})",
         f"where: {where}",
         again,
     ]

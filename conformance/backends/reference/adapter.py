@@ -13,9 +13,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from conformance.backends.reference import deviating
 from conformance.checkpoints.store import read_spec
 from conformance.families import FAMILIES, family_of
 from conformance.families.base import Spec
+from conformance.faults import faults_of
 from conformance.feeds import CAPABILITIES, Feed, Phase
 from conformance.workers.adapter import Adapter
 
@@ -26,23 +28,30 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torc
 
 @dataclass
 class _Model:
-    """One checkpoint: its spec, its stored weights, and weights already cast or relabelled."""
+    """One checkpoint: its spec, its stored weights, and weights already cast or relabelled.
+
+    Attributes:
+        arranged: faults → the same model with its weights as an implementation with them takes them.
+    """
 
     spec: Spec
     stored: dict[str, Tensor]
     ready: dict[tuple[str, int], dict[str, Tensor]] = field(default_factory=dict)
+    arranged: dict[tuple[str, ...], _Model] = field(default_factory=dict)
 
 
 class ReferenceAdapter(Adapter):
     """Runs any feed from its meaning: each forward step is computed from the tokens of its context.
 
     Evaluation orders: ``relabel:N`` permutes channels (an exact symmetry), ``casts:NAME,…`` moves the
-    roundings of low precision to where engines may have them.
+    roundings of low precision to where engines may have them. ``faults:ID,…`` is another function: what
+    an implementation with these faults of the family's bank computes, from the feed itself, step by step;
+    ``faults:ID,…;relabel:N`` is that with channels permuted.
     """
 
     capabilities = frozenset(CAPABILITIES)
     dtypes = ("float32", "bfloat16", "float64")
-    orders = ("relabel:N", "casts:NAME,NAME")
+    orders = ("relabel:N", "casts:NAME,NAME", "faults:ID,ID", "faults:ID,ID;relabel:N")
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
@@ -62,6 +71,8 @@ class ReferenceAdapter(Adapter):
         return self.run_in_order(model, feed, "relabel:0")
 
     def run_in_order(self, model: _Model, feed: Feed, order: str) -> np.ndarray:
+        if order.startswith(deviating.PREFIX):
+            return self._run_with_faults(model, feed, *deviating.read_order(order))
         oracle = import_module(family_of(model.spec.family).reference)
         kind, _, argument = order.partition(":")
         relabelling = int(argument) if kind == "relabel" else 0
@@ -77,6 +88,17 @@ class ReferenceAdapter(Adapter):
                 answer = oracle.forward(model.spec, weights, tokens, positions, segments, casts)
                 logits[:, phase.start : phase.start + phase.columns] = answer[:, -phase.columns :].to(wide)
         return logits.numpy()
+
+    def _run_with_faults(
+        self, model: _Model, feed: Feed, faults: tuple[str, ...], relabelling: int
+    ) -> np.ndarray:
+        family = model.spec.family
+        changes = deviating.changes_of(family, faults)
+        if faults not in model.arranged:
+            stored = dict(faults_of(family).arrange(model.spec, model.stored, changes))
+            model.arranged[faults] = _Model(model.spec, stored)
+        weights = self._weights(model.arranged[faults], feed.dtype, relabelling)
+        return np.asarray(deviating.run(model.spec, weights, feed, changes).numpy())
 
     def versions(self) -> dict[str, str]:
         return {name: metadata.version(name) for name in ("torch", "numpy", "safetensors")}
