@@ -24,6 +24,7 @@ from conformance.deviations import Deviation, Prediction, Refusal, read_deviatio
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
 from conformance.families import FAMILIES, family_of
+from conformance.predictions import predictions_of
 from conformance.report.record import record_of
 from conformance.runs import Session
 from conformance.shrink import Budget, shrink
@@ -209,7 +210,8 @@ class Bench:
         assert isinstance(hello, Hello)
         name = cell.backend.name
         budget = self._budgets.setdefault(name, Budget(self.options.shrink))
-        finding = shrink(self.session, cell, result.findings[0], hello, self.checkpoints, budget)
+        predictions = predictions_of(self._recorded(cell), hello.versions)
+        finding = shrink(self.session, cell, result.findings[0], hello, self.checkpoints, budget, predictions)
         result.findings[0] = finding
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", f"{cell.case.id}-{cell.label}")
         try:

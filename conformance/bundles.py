@@ -26,11 +26,13 @@ from conformance import claims
 from conformance.checkpoints.layout import Layout
 from conformance.checkpoints.store import Checkpoint, open_checkpoint, write_checkpoint
 from conformance.claims import Claim, Outcome, Plan, Span
+from conformance.compare.verdict import Verdict
 from conformance.errors import BadInput
 from conformance.families import family_of
 from conformance.families.base import Spec
 from conformance.feeds import Feed, parse_feed
 from conformance.judging import judge_plan
+from conformance.predictions import leaves
 from conformance.report.record import verdict_data
 from conformance.runs import Session
 
@@ -40,12 +42,13 @@ __all__ = [
     "claim_to_dict",
     "read_bundle",
     "replay",
+    "replay_predicted",
     "same_model",
     "source_hash",
     "write_bundle",
 ]
 
-VERSION = 1
+VERSION = 2
 _KINDS: Mapping[str, type[Claim]] = {
     kind.__name__: kind
     for kind in (
@@ -73,6 +76,7 @@ class Bundle:
         checkpoint: its identity, or the directory that a user brought.
         claim: what failed.
         found: verdict and text, as plain data.
+        faults: of the bank, that the backend was known to have when the claim was judged.
         provenance: versions, code and harness, as plain data.
     """
 
@@ -85,6 +89,7 @@ class Bundle:
     claim: Claim
     found: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    faults: tuple[str, ...]
 
 
 def write_bundle(
@@ -112,6 +117,7 @@ def write_bundle(
         "checkpoint": str(checkpoint.path.resolve()) if brought else checkpoint.identity,
         "claim": claim_to_dict(claim),
         "found": {"text": outcome.text, **verdict_data(outcome.verdict)},
+        "faults": [] if outcome.predicted is None else list(outcome.predicted.faults),
         "provenance": {
             **provenance,
             "harness": metadata.version("plamo-conformance"),
@@ -168,6 +174,7 @@ def _bundle(content: Mapping[str, Any], file: Path) -> Bundle:
         claim=claim_from_dict(content["claim"]),
         found=content["found"],
         provenance=content["provenance"],
+        faults=tuple(content["faults"]),
     )
 
 
@@ -185,11 +192,20 @@ def replay(bundle: Bundle, session: Session, backend: str, checkpoints: Path) ->
     Raises:
         BadInput: the checkpoint cannot be made again: a directory that a user brought is gone.
     """
+    return judge_plan(session, backend, _checkpoint(bundle, checkpoints), Plan((bundle.claim,), ()))[0]
+
+
+def replay_predicted(bundle: Bundle, session: Session, backend: str, checkpoints: Path) -> Verdict | None:
+    """What is left of the claim's runs against the reference with the bundle's faults, if it has any."""
+    if not bundle.faults:
+        return None
+    return leaves(session, backend, _checkpoint(bundle, checkpoints), bundle.claim, bundle.faults)
+
+
+def _checkpoint(bundle: Bundle, checkpoints: Path) -> Checkpoint:
     if bundle.seed is None:
-        checkpoint = open_checkpoint(Path(bundle.checkpoint))
-    else:
-        checkpoint = write_checkpoint(checkpoints, bundle.spec, bundle.seed, bundle.layout)
-    return judge_plan(session, backend, checkpoint, Plan((bundle.claim,), ()))[0]
+        return open_checkpoint(Path(bundle.checkpoint))
+    return write_checkpoint(checkpoints, bundle.spec, bundle.seed, bundle.layout)
 
 
 def claim_to_dict(claim: Claim) -> dict[str, Any]:

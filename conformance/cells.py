@@ -16,7 +16,7 @@ from conformance.deviations import Deviation, Prediction, Refusal
 from conformance.errors import Unsupported
 from conformance.judging import judge_plan
 from conformance.limits import violation
-from conformance.predictions import Predictions, Standing, shown
+from conformance.predictions import Standing, predictions_of, shown
 from conformance.runs import Runner
 from conformance.trials import deal
 from conformance.workers.host import Hello
@@ -144,9 +144,9 @@ def judge(
     if reason is not None:
         return CellResult(NOT_APPLICABLE, reason)
     result = CellResult(PASS)
-    current = [entry for entry in deviations if entry.outdated(hello.versions) is None]
-    predictions = Predictions(tuple(entry for entry in current if isinstance(entry, Prediction)))
-    refusals = [e for e in current if isinstance(e, Refusal) and e.covers(cell.case.id)]
+    predictions = predictions_of(deviations, hello.versions)
+    covering = [e for e in deviations if isinstance(e, Refusal) and e.covers(cell.case.id)]
+    refusals = [entry for entry in covering if entry.outdated(hello.versions) is None]
     matched: set[tuple[Refusal, str]] = set()
     declined_trials: list[str] = []
     for trial in deal(cell.case, cell.family, cell.release, hello.limits, examples, brought):

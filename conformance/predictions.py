@@ -16,7 +16,7 @@ from conformance.claims import Claim, Outcome, Runs, Truths, real_cells
 from conformance.compare.noise import Truth
 from conformance.compare.prediction import compare_predicted, worst
 from conformance.compare.verdict import Grade, Verdict
-from conformance.deviations import Prediction
+from conformance.deviations import Deviation, Prediction
 from conformance.families.base import Spec
 from conformance.feeds import Feed
 from conformance.runs import Run, Runner
@@ -28,7 +28,9 @@ __all__ = [
     "Predictions",
     "Standing",
     "forecast",
+    "leaves",
     "predicted_words",
+    "predictions_of",
     "shown",
 ]
 
@@ -83,6 +85,12 @@ class Predictions:
 
 
 NO_PREDICTIONS = Predictions()
+
+
+def predictions_of(deviations: Iterable[Deviation], versions: Mapping[str, str]) -> Predictions:
+    """The predictions among the entries of one backend for one release that speak of these versions."""
+    current = (entry for entry in deviations if entry.outdated(versions) is None)
+    return Predictions(tuple(entry for entry in current if isinstance(entry, Prediction)))
 
 
 @dataclass(frozen=True)
@@ -153,10 +161,21 @@ def forecast(session: Runner, checkpoint: Checkpoint, claim: Claim, predictions:
     return Forecast(predictions, entries, plain, faulty)
 
 
-def predicted_words(predicted: Predicted) -> str:
+def leaves(
+    session: Runner, backend: str, checkpoint: Checkpoint, claim: Claim, faults: tuple[str, ...]
+) -> Verdict:
+    """The worst run of a claim against the reference with some faults."""
+    feeds = {feed.key: feed for feed in claim.feeds}
+    asked = {key: session.run(backend, checkpoint, feed) for key, feed in feeds.items()}
+    plain = {key: session.truth(checkpoint, feed) for key, feed in feeds.items()}
+    faulty = {key: session.truth(checkpoint, feed, faults) for key, feed in feeds.items()}
+    runs = {key: session.wait("engine", run) for key, run in asked.items()}
+    return _residual(claim, runs, _arrived(session, plain), _arrived(session, faulty))
+
+
+def predicted_words(faults: Iterable[str], residual: Verdict) -> str:
     """What the prediction leaves, in a few words: ``reference + window-one-short leaves 230 x noise``."""
-    with_faults = " + ".join(("reference", *predicted.faults))
-    residual = predicted.residual
+    with_faults = " + ".join(("reference", *faults))
     if residual.grade is Grade.ERROR:
         return f"{with_faults}: {residual.problem}"
     return f"{with_faults} leaves {residual.ratio:.3g} x noise"

@@ -26,6 +26,7 @@ from conformance.errors import Unsupported
 from conformance.families import family_of
 from conformance.feeds import Feed, Forward
 from conformance.judging import judge_plan
+from conformance.predictions import NO_PREDICTIONS, Predictions, Standing
 from conformance.runs import Session
 from conformance.workers.host import Hello, WorkerError
 
@@ -46,18 +47,30 @@ class _Bench:
     session: Session
     cell: Cell
     checkpoints: Path
+    predictions: Predictions
 
     def fails(self, checkpoint: Checkpoint, claim: Claim) -> Outcome | None:
-        """The outcome if the claim fails by its values, else None."""
+        """The outcome if the claim fails by its values, and not as predicted; else None."""
+        name, plan = self.cell.backend.name, Plan((claim,), ())
         try:
-            outcome = judge_plan(self.session, self.cell.backend.name, checkpoint, Plan((claim,), ()))[0]
+            (outcome,) = judge_plan(self.session, name, checkpoint, plan, self.predictions)
         except Unsupported:
             return None
-        return None if outcome.holds or outcome.verdict.grade is Grade.ERROR else outcome
+        if outcome.holds or outcome.verdict.grade is Grade.ERROR:
+            return None
+        # What is known, or no longer shows, is another thing than what was found.
+        predicted = outcome.predicted
+        return outcome if predicted is None or predicted.standing is Standing.UNMET else None
 
 
 def shrink(
-    session: Session, cell: Cell, finding: Finding, hello: Hello, checkpoints: Path, budget: Budget
+    session: Session,
+    cell: Cell,
+    finding: Finding,
+    hello: Hello,
+    checkpoints: Path,
+    budget: Budget,
+    predictions: Predictions = NO_PREDICTIONS,
 ) -> Finding:
     """The smallest finding that could be had for the budget; the given one if none is smaller.
 
@@ -68,10 +81,11 @@ def shrink(
         hello: limits of the backend.
         checkpoints: where generated checkpoints are kept.
         budget: is spent by every model tried.
+        predictions: how the backend is known to differ.
     """
     if finding.outcome.verdict.grade is Grade.ERROR:
         return finding
-    bench = _Bench(session, cell, checkpoints)
+    bench = _Bench(session, cell, checkpoints, predictions)
     best = [finding]
     with suppress(WorkerError):  # a reference that dies on the way must not cost the finding
         if cell.case.fixed is None and cell.case.variants is None and finding.checkpoint.seed is not None:

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from conformance.cli.check import check
+from conformance.cli.deviations import deviations
 from conformance.cli.env import environments
 from conformance.cli.golden import golden
 from conformance.cli.listing import listing
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command("list")(listing)
 app.command("check")(check)
 app.command("triage")(triage)
+app.command("deviations")(deviations)
 app.command("mutants")(mutants)
 app.command("naming")(naming)
 app.command("replay")(replay_bundle)

@@ -11,10 +11,11 @@ from rich.console import Console
 
 from conformance.backends.registry import backend_named
 from conformance.backends.released import code_words, dresser, released_code, sources_of
-from conformance.bundles import Bundle, read_bundle, replay, same_model
+from conformance.bundles import Bundle, read_bundle, replay, replay_predicted, same_model
 from conformance.compare.verdict import Grade
 from conformance.environments import cache_directory
 from conformance.errors import BadInput, Unsupported
+from conformance.predictions import predicted_words
 from conformance.report.record import verdict_data, verdict_words
 from conformance.runs import Session
 
@@ -39,16 +40,15 @@ def replay_bundle(
         session.add(chosen, dresser(code, checkpoints))
         with Console(stderr=True).status(f"starting {chosen.name}"):
             outcome = replay(stored, session, chosen.name, checkpoints)
+            residual = replay_predicted(stored, session, chosen.name, checkpoints)
     except Unsupported as reason:
         raise typer.Exit(_unjudged(f"{chosen.name} could not be judged: {reason}")) from None
     finally:
         session.close()
+    besides = None if residual is None else predicted_words(stored.faults, residual)
     if as_json:
-        print(
-            json.dumps(
-                {"holds": outcome.holds, "text": outcome.text, **verdict_data(outcome.verdict)}, indent=1
-            )
-        )
+        answer = {"holds": outcome.holds, "text": outcome.text, "prediction": besides}
+        print(json.dumps({**answer, **verdict_data(outcome.verdict)}, indent=1))
     else:
         console = Console(highlight=False, soft_wrap=True)
         console.print(f"case: {stored.case}: {stored.claim.label}", markup=False)
@@ -61,6 +61,8 @@ def replay_bundle(
         found = stored.found
         console.print(f"recorded on {stored.backend}: {found['grade']}, error / noise {found['ratio']:.3g}")
         console.print(f"now on {chosen.name}: {verdict_words(outcome.verdict)}: {outcome.text}", markup=False)
+        if besides is not None:
+            console.print(f"  {besides}", markup=False)
         for pair, difference in outcome.three_way.items():
             console.print(f"  {pair}: {difference:.3g}", markup=False)
     if outcome.verdict.grade is Grade.ERROR:

@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from conformance.report.matrix import square_words
+from conformance.report.matrix import known_words, square_words
 
 __all__ = ["page", "write_page"]
 
@@ -28,6 +28,7 @@ def page(report: Mapping[str, Any]) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["square"] = square_words
+    environment.filters["prediction"] = lambda entry: known_words(entry, entry["ratio"])
     cells = report["cells"]
     return environment.get_template("page.html.jinja").render(
         report=report,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["console_for", "print_matrix", "square_words", "summary"]
+__all__ = ["console_for", "known_words", "print_matrix", "square_words", "summary"]
 
 _STYLES = {"pass": "green", "known": "yellow", "fail": "bold red", "error": "bold red", "n/a": "dim"}
 _NARROWEST = 120
@@ -32,8 +32,8 @@ def print_matrix(records: Sequence[dict[str, Any]], console: Console) -> None:
         style="dim",
     )
     _spans(records, console)
-    for title, status in (("known differences", "known"), ("not applicable", "n/a")):
-        _reasons(title, [r for r in records if r["status"] == status], console)
+    _known(records, console)
+    _reasons("not applicable", [r for r in records if r["status"] == "n/a"], console)
     console.print(summary(records), markup=False)
 
 
@@ -100,6 +100,30 @@ def _figure(ratio: float) -> str:
     if ratio == 0:
         return ""  # the claim was no matter of values: a window span, a published bound
     return f"{ratio:.2g}" if ratio < 100 else f"{ratio:.0f}" if ratio < 1e5 else f"{ratio:.0e}"
+
+
+def known_words(entry: dict[str, Any], ratio: float | None) -> str:
+    """How an entry's prediction holds: ``as reference + window-one-short, within 2.4 x noise``."""
+    if not entry["faults"]:
+        return "refused"
+    return f"as reference + {' + '.join(entry['faults'])}, within {_figure(ratio or 0.0) or '0'} x noise"
+
+
+def _known(records: Sequence[dict[str, Any]], console: Console) -> None:
+    """What explains known cells, one line for each entry, with the worst residual of its prediction."""
+    grouped: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for record in records:
+        for entry in record["known"]:
+            grouped.setdefault(entry["entry"], []).append((record, entry))
+    if grouped:
+        console.print("known differences:", style="bold")
+    for found in grouped.values():
+        (record, entry), *_ = found
+        cases = ", ".join(dict.fromkeys(r["case"] for r, _ in found))
+        ratios = [e["ratio"] for _, e in found if e["ratio"] is not None]
+        how = known_words(entry, max(ratios, default=None))
+        place = f"{record['backend']} {record['release']}"
+        console.print(f"  {place}: {cases}: {entry['what']} ({how})", soft_wrap=True, markup=False)
 
 
 def _reasons(title: str, records: Sequence[dict[str, Any]], console: Console) -> None:

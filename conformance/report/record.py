@@ -155,7 +155,7 @@ def _lines(cell: Cell, result: CellResult, nodeid: str, bundle: str | None, opti
         edge = f"W{beyond:+d}" if beyond else "W"
         where = f"first bad at {verdict.first_bad} ({edge}): {where}"
     predicted = finding.outcome.predicted
-    besides = f"; {predicted_words(predicted)}" if predicted is not None else ""
+    besides = f"; {predicted_words(predicted.faults, predicted.residual)}" if predicted is not None else ""
     return [
         f"what: {cell.case.id} on {cell.backend.name}, release {cell.release}: "
         f"{finding.outcome.label}: {verdict_words(verdict)}{besides} ({result.reason})",

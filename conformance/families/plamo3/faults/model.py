@@ -86,7 +86,7 @@ def _forward(network: Network, memory: Memory, chunk: Chunk) -> Tensor:
     spec, knobs = network.spec, network.knobs
     dtype = network.embedding.dtype
     steps: dict[str, Step] = {}
-    for kind, view in look(memory, chunk).items():
+    for kind, view in look(memory, chunk, network.kinds).items():
         query_angles = rotation(spec, knobs, kind, view.query_positions, dtype, keys=False)
         key_angles = rotation(spec, knobs, kind, view.key_positions, dtype, keys=True)
         steps[kind] = Step(memory.logs[kind], view, query_angles, key_angles)

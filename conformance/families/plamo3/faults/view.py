@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from conformance.families.base import LOCAL
+from conformance.families.base import GLOBAL, LOCAL
 from conformance.families.plamo3.faults.cache import UNKNOWN, Log, Memory
 from conformance.families.plamo3.faults.knobs import Knobs
 from conformance.families.plamo3.spec import Plamo3Spec
@@ -62,10 +63,10 @@ class View:
     neighbours: bool
 
 
-def look(memory: Memory, chunk: Chunk) -> dict[str, View]:
+def look(memory: Memory, chunk: Chunk, kinds: Iterable[str] = (LOCAL, GLOBAL)) -> dict[str, View]:
     """Take in the new columns, and tell each kind of layer what it sees of the past and of them."""
     new = _positions(memory, chunk)
-    views = {kind: _view(memory, kind, log, chunk, new) for kind, log in memory.logs.items()}
+    views = {kind: _view(memory, kind, memory.logs[kind], chunk, new) for kind in dict.fromkeys(kinds)}
     if memory.count == 0:
         memory.prefilled = chunk.columns
     memory.count += chunk.columns
