@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import inspect
 import json
@@ -21,12 +22,15 @@ from safetensors.numpy import load_file
 import conformance
 from conformance import bundles, claims
 from conformance.backends import registry
+from conformance.backends.reference.adapter import ReferenceAdapter
+from conformance.backends.reference.faulty import FaultyAdapter
 from conformance.bundles import (
     Bundle,
     claim_from_dict,
     claim_to_dict,
     read_bundle,
     replay,
+    replay_predicted,
     source_hash,
     write_bundle,
 )
@@ -47,11 +51,14 @@ from conformance.claims import (
 )
 from conformance.cli import main
 from conformance.compare.verdict import Grade
+from conformance.deviations import Prediction
 from conformance.environments import Environment
 from conformance.errors import BadInput
 from conformance.families.base import Spec
+from conformance.faults import faults_of, find
 from conformance.feeds import Crop, Feed, Forward, Reorder, Reset
 from conformance.judging import judge_plan
+from conformance.predictions import Predictions
 from conformance.report.record import verdict_data
 from conformance.trials import deal
 from tests import toys
@@ -563,3 +570,42 @@ class TestTheCommand:
             "",
             f"conformance: bundle.json is missing, but a bundle needs it [{tmp_path}]\n",
         )
+
+
+def test_a_bundle_keeps_the_faults_that_it_was_judged_with(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Replaying tells what the reference with them leaves, on any backend."""
+    has = ("window-one-short", "amplitude-missing")
+    session = InlineSession(
+        ReferenceAdapter({}), {"mine": FaultyAdapter({"faults": has}), "right": FaultyAdapter({})}
+    )
+    recorded = Prediction(
+        backend="mine",
+        release="2604",
+        faults=(find(faults_of("plamo3").FAULTS, "window-one-short"),),
+        what="one token too few",
+        evidence="docs/plamo3.md §6",
+        date=datetime.date(2026, 1, 31),
+        versions=(("engine", ">=1"),),
+        source="mine.toml entry 1",
+    )
+    claim = Matches("reference", ROW)
+    (outcome,) = judge_plan(session, "mine", checkpoint, Plan((claim,), ()), Predictions((recorded,)))
+    assert not outcome.holds
+    path = write_bundle(
+        tmp_path / "bundle",
+        case="a/b",
+        backend="mine",
+        checkpoint=checkpoint,
+        claim=claim,
+        outcome=outcome,
+        session=session,
+        provenance={},
+    )
+    stored = read_bundle(path)
+    assert stored.faults == ("window-one-short",)
+    assert outcome.predicted is not None
+    assert replay_predicted(stored, session, "mine", tmp_path) == outcome.predicted.residual
+    right = replay_predicted(stored, session, "right", tmp_path)
+    assert right is not None
+    assert right.ratio > 100
+    assert replay_predicted(replace(stored, faults=()), session, "right", tmp_path) is None

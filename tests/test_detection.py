@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from conformance.backends.reference.adapter import ReferenceAdapter
 from conformance.case import Case, load_cases
-from conformance.detection import Catch, detect, survivors
+from conformance.checkpoints.store import Checkpoint
+from conformance.detection import Catch, LocalRuns, detect, survivors
 from conformance.faults import NOTHING, ROUNDING, Fault, by_kind, faults_of, find
+from conformance.feeds import Feed, Forward
 
 BANK = faults_of("plamo3").FAULTS
 DOCS = Path(__file__).parents[1] / "docs"
@@ -44,6 +48,19 @@ def test_ignored_position_ids_are_found_out(catches: list[Catch]) -> None:
 
 def test_effects_are_far_above_the_bound(catches: list[Catch]) -> None:
     assert all(catch.ratio > 100 for catch in catches if not catch.case.startswith("precision/"))
+
+
+def test_truths_with_faults_are_cached_and_of_the_feed_itself(checkpoint: Checkpoint) -> None:
+    runs = LocalRuns(ReferenceAdapter({}))
+    feed = Feed(tokens=((3, 1, 4, 1, 5, 9),), steps=(Forward(6),))
+    faults = ("decode-position-one-late",)
+    plain, faulty = runs.truth(checkpoint, feed), runs.truth(checkpoint, feed.token_by_token(), faults)
+    assert runs.truth(checkpoint, feed.token_by_token()) is plain
+    assert runs.truth(checkpoint, feed.token_by_token(), faults) is faulty
+    assert np.abs(faulty.result().logits - plain.result().logits).max() > 0.01
+    np.testing.assert_allclose(
+        runs.truth(checkpoint, feed, faults).result().logits, plain.result().logits, rtol=0, atol=1e-12
+    )
 
 
 def test_a_survivor_is_a_fault_that_nothing_caught_and_something_could() -> None:

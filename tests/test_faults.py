@@ -208,7 +208,7 @@ class TestFaultyAdapter:
         np.testing.assert_array_equal(got, want)
 
     def test_it_can_do_all_that_the_reference_can(self) -> None:
-        assert FaultyAdapter({}).capabilities == frozenset(CAPABILITIES) - {"ragged"}
+        assert FaultyAdapter({}).capabilities == frozenset(CAPABILITIES)
         assert FaultyAdapter({}).dtypes == ("float32", "bfloat16", "float64")
 
     def test_faults_compose_in_any_order(self, faulty: Callable[..., np.ndarray]) -> None:

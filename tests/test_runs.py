@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from conformance.backends.reference.faulty import FaultyAdapter
 from conformance.backends.registry import Backend
 from conformance.checkpoints.store import Checkpoint
 from conformance.compare.noise import half_ulp
 from conformance.errors import BadInput
 from conformance.feeds import Feed, Forward
-from conformance.runs import Run, Session
+from conformance.runs import Run, Session, truth_orders
 from conformance.workers.host import Bounds, WorkerError
 from tests import toys
 from tests.workers.test_host import SCRIPT
@@ -82,6 +84,33 @@ def test_every_chunking_has_one_truth(session: Session, checkpoint: Checkpoint) 
     assert session.truth(checkpoint, FEED.token_by_token()) is truth
     assert session.truth(checkpoint, replace(FEED, mode="training")) is truth
     assert session.truth(checkpoint, replace(FEED, dtype="bfloat16")) is not truth
+
+
+def test_truths_with_faults_are_of_the_feed_itself(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """One worker gives both: the reference's."""
+    session = Session(tmp_path / "session", Bounds(start_seconds=120, run_seconds=120))
+    faults = ("decode-position-one-late", "window-one-short")
+    decode = FEED.token_by_token()
+    with closing(session):
+        plain, faulty = session.truth(checkpoint, FEED), session.truth(checkpoint, FEED, faults)
+        assert session.truth(checkpoint, decode) is plain
+        assert session.truth(checkpoint, decode, faults) is not faulty
+        assert session.truth(checkpoint, replace(FEED), faults) is faulty
+        adapter = FaultyAdapter({"faults": faults})
+        for feed in (FEED, decode):
+            truth = session.truth(checkpoint, feed, faults).result()
+            exact = adapter.run(adapter.prepare(checkpoint.path), replace(feed, dtype="float64"))
+            np.testing.assert_array_equal(truth.logits, exact)
+            assert np.abs(truth.logits - plain.result().logits).max() > 0.01
+            assert (truth.noise > 0).all()
+        assert session.starts() == {"reference": 1}
+
+
+def test_orders_of_a_truth() -> None:
+    assert truth_orders("plamo3", "float64") == ("relabel:0",)
+    assert truth_orders("plamo3", "bfloat16")[-1].startswith("casts:")
+    assert truth_orders("plamo3", "bfloat16", ("a", "b")) == ("faults:a,b;relabel:0", "faults:a,b;relabel:1")
+    assert truth_orders("plamo3", "float32", ("a",)) == tuple(f"faults:a;relabel:{n}" for n in range(5))
 
 
 def test_another_directory_for_one_backend(session: Session, toy: Toy, checkpoint: Checkpoint) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -12,14 +13,19 @@ import numpy as np
 import pytest
 
 from conformance.backends.reference.adapter import ReferenceAdapter
+from conformance.backends.reference.faulty import FaultyAdapter
 from conformance.backends.registry import Backend
 from conformance.case import Case
 from conformance.cells import Cell, Finding, judge
 from conformance.checkpoints.store import Checkpoint, open_checkpoint
-from conformance.claims import Agree, Claim, Matches, Outcome, Still
+from conformance.claims import Agree, Claim, Matches, Outcome, Plan, Still
 from conformance.compare.noise import Truth
 from conformance.compare.verdict import Grade, Place, Verdict
+from conformance.deviations import Prediction
+from conformance.faults import faults_of, find
 from conformance.feeds import Crop, Feed, Forward
+from conformance.judging import judge_plan
+from conformance.predictions import Predictions, Standing, predictions_of
 from conformance.runs import Session
 from conformance.shrink import Budget, shorter, shrink
 from conformance.workers.adapter import Adapter
@@ -208,19 +214,50 @@ class TestTheBudget:
         assert sizes == sorted(sizes, reverse=True)
 
 
+def test_it_does_not_end_on_what_is_known(tmp_path: Path) -> None:
+    """The window fails on smaller models than the planted fault, but it is recorded."""
+    faults = ("window-one-short", "pattern-one-late")
+    session = InlineSession(ReferenceAdapter({}), {"broken": FaultyAdapter({"faults": faults})})
+    cell = Cell(all_cases()["reference/whole"], Backend(name="broken", title=""), "plamo3", "2604")
+    hello = Hello(("2604",), frozenset(), ("float32",), {}, versions={"engine": "1.0"})
+    recorded = Prediction(
+        backend="broken",
+        release="2604",
+        faults=(find(faults_of("plamo3").FAULTS, "window-one-short"),),
+        what="one token too few",
+        evidence="docs/plamo3.md §6",
+        date=datetime.date(2026, 1, 31),
+        versions=(("engine", "==1.*"),),
+        source="broken.toml entry 1",
+    )
+    result = judge(session, cell, hello, [recorded], examples=1, checkpoints=tmp_path)
+    predictions = predictions_of([recorded], hello.versions)
+
+    def shrunk(*known: Predictions) -> Finding:
+        return shrink(session, cell, result.findings[0], hello, tmp_path, Budget(12), *known)
+
+    small = shrunk(predictions)
+    assert len(small.claim.feeds[0].tokens[0]) < len(result.findings[0].claim.feeds[0].tokens[0])
+    plan = Plan((small.claim,), ())
+    (outcome,) = judge_plan(session, "broken", small.checkpoint, plan, predictions)
+    assert not outcome.holds
+    # Elsewhere the entry cannot show at all.
+    assert outcome.predicted is None or outcome.predicted.standing is Standing.UNMET
+
+
 def test_a_reference_that_dies_on_the_way(found: Found) -> None:
     """What was found before is not lost."""
 
     class Dying(InlineSession):
         truths = 0
 
-        def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
+        def truth(self, checkpoint: Checkpoint, feed: Feed, faults: tuple[str, ...] = ()) -> Future[Truth]:
             self.truths += 1
             if self.truths > 3:
                 failed: Future[Truth] = Future()
                 failed.set_exception(WorkerError("died", "exited with code 9 during run"))
                 return failed
-            return super().truth(checkpoint, feed)
+            return super().truth(checkpoint, feed, faults)
 
     bed = found(toys.Forgetful({}), "decode/token-by-token")
     bed.session = Dying(toys.Toy({}), {"broken": toys.Forgetful({})})

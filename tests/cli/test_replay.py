@@ -14,6 +14,8 @@ from conformance.bundles import write_bundle
 from conformance.cells import judge_plan
 from conformance.checkpoints.store import Checkpoint
 from conformance.claims import Agree, Plan
+from conformance.cli import replay as replay_module
+from conformance.compare.verdict import Grade, Verdict
 from conformance.feeds import Feed, Forward
 from conformance.runs import Session
 from tests.cli.conftest import Conformance
@@ -66,10 +68,24 @@ def test_on_another_backend(bundle: str, conformance: Conformance) -> None:
     assert "now on tests.toys:Toy: exact" in out
 
 
+def test_beside_the_faults_that_were_known(
+    bundle: str, conformance: Conformance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The toy reference has no faults, so what it would leave is given."""
+    file = Path(bundle) / "bundle.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "faults": ["window-one-short"]}))
+    left = Verdict(Grade.DIVERGENT, ratio=230.4)
+    monkeypatch.setattr(replay_module, "replay_predicted", lambda stored, *_: left if stored.faults else None)
+    words = "reference + window-one-short leaves 230 x noise"
+    assert f"\n  {words}\n" in conformance("replay", bundle)[1]
+    assert json.loads(conformance("replay", bundle, "--json")[1])["prediction"] == words
+
+
 def test_as_json(bundle: str, conformance: Conformance) -> None:
     code, out, err = conformance("replay", bundle, "--json")
     content = json.loads(out)
     assert (code, err, content["holds"], content["grade"]) == (1, "", False, "divergent")
+    assert content["prediction"] is None
 
 
 def test_on_a_backend_that_breaks(bundle: str, conformance: Conformance) -> None:
@@ -102,5 +118,5 @@ def test_what_is_no_bundle(conformance: Conformance, tmp_path: Path) -> None:
     assert conformance("replay", str(empty)) == (
         2,
         "",
-        f"conformance: version = 9, but should be 1 [{empty / 'bundle.json'}]\n",
+        f"conformance: version = 9, but should be 2 [{empty / 'bundle.json'}]\n",
     )

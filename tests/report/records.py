@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from conformance.cells import Cell, CellResult, Finding
 from conformance.checkpoints.store import Checkpoint
 from conformance.claims import Matches, Outcome, Plan
 from conformance.compare.verdict import Grade, Place, Verdict
-from conformance.deviations import Deviation
+from conformance.deviations import Prediction, Refusal
 from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.faults import faults_of, find
 from conformance.feeds import Feed, Forward
+from conformance.predictions import Predicted, Standing
 from conformance.report.record import record_of
 from conformance.strategies import feeds
 
@@ -48,15 +51,29 @@ DIVERGENT = Verdict(
     bad=1,
 )
 DEAD = Verdict(Grade.ERROR, problem="died: exited with code 11 during run")
-KNOWN = Deviation(
+KNOWN = Prediction(
+    backend="mine",
+    release="2604",
+    faults=(find(faults_of("plamo3").FAULTS, "reset-ignored"),),
+    what="it forgets",
+    evidence="docs/plamo3.md §7",
+    date=datetime.date(2026, 1, 31),
+    versions=(("engine", ">=1"),),
+    source="mine.toml entry 1",
+)
+DECLINED = Refusal(
     backend="mine",
     release="2604",
     case=("decode/*",),
-    claims=("*",),
-    what="it forgets",
-    evidence="docs/plamo3.md §7",
-    source="mine.toml entry 1",
+    claims=("reference", "whole*"),
+    error="failed: *",
+    what="it has no kernel",
+    evidence="docs/plamo3.md §3",
+    date=datetime.date(2026, 1, 31),
+    versions=(("engine", ">=1"), ("engine-cpu", "==2.*")),
+    source="mine.toml entry 2",
 )
+UNMET = Predicted(Standing.UNMET, (KNOWN,), KNOWN.ids, Verdict(Grade.DIVERGENT, ratio=230.4))
 
 
 def law(case_id: str) -> Case:
@@ -70,9 +87,10 @@ def cell_of(case_id: str, backend: str = "mine", release: str = "2604") -> Cell:
     return Cell(law(case_id), Backend(name=backend, title=""), "plamo3", release)
 
 
-def finding_of(verdict: Verdict, *, brought: bool = False) -> Finding:
+def finding_of(verdict: Verdict, *, brought: bool = False, predicted: Predicted | None = None) -> Finding:
     claim = Matches("reference", FEED)
-    outcome = Outcome("reference", False, verdict, f"{FEED.describe()} vs the reference")
+    text = f"{FEED.describe()} vs the reference"
+    outcome = Outcome("reference", False, verdict, text, predicted=predicted)
     checkpoint = Checkpoint(Path("/c/abcd"), SPEC, "abcd", None if brought else 7)
     return Finding(Trial(SPEC, 7, FEED), checkpoint, claim, outcome)
 
@@ -96,11 +114,15 @@ UNSEEN = CellResult(
     "error", "no witness: the window was crossed", trials=2, claims=6, worst=1.0, grade="rounding"
 )
 EXPECTED = CellResult(
-    "known", "it forgets", trials=1, claims=3, worst=150.0, grade="divergent", explained=[KNOWN]
+    "known", "it forgets", trials=1, claims=3, worst=150.0, grade="divergent", explained={KNOWN: 1.26}
 )
 LACKING = CellResult("n/a", "no crop, decode")
 GONE = CellResult(
-    "fail", "deviation gone: '*' of mine.toml entry 1 no longer happens; remove it", 1, 3, worst=1.0
+    "fail",
+    "deviation gone: mine.toml entry 1 (reset-ignored) does not show in 'reference'; remove it",
+    1,
+    3,
+    worst=1.0,
 )
 
 

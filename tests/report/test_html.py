@@ -72,6 +72,7 @@ def test_it_shows_every_cell_and_every_red_line() -> None:
         assert cell["law"] in text
         assert "\n".join(cell["lines"]) in text
     assert "docs/plamo3.md §7" in text
+    assert "as reference + reset-ignored, within 1.3 x noise" in text
     for word in ("my engine", "its own", "engine 1.2", "threads: 1", made()["summary"]):
         assert word in text
 

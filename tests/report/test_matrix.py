@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from conformance.report.matrix import console_for, print_matrix, square_words, summary
 from tests.report.records import (
     BROKEN,
+    DECLINED,
     EQUAL,
     EXPECTED,
     FAILED,
     GONE,
+    KNOWN,
     LACKING,
     PASSED,
     REFUSED,
@@ -70,19 +73,22 @@ def test_cases_down_and_backends_across() -> None:
 
 
 def test_what_is_known_and_what_does_not_apply_with_reasons() -> None:
+    declined = replace(EXPECTED, explained={DECLINED: None, KNOWN: 2.4})
     lines = printed(
         record(EXPECTED),
+        record(declined, "load/law"),
         record(LACKING, "cache/crop"),
         record(LACKING, "cache/reset"),
         record(LACKING, "cache/crop", "yours"),
     )
     assert lines[lines.index("known differences:") :] == [
         "known differences:",
-        "  mine 2604: decode/law: it forgets",
+        "  mine 2604: decode/law, load/law: it forgets (as reference + reset-ignored, within 2.4 x noise)",
+        "  mine 2604: load/law: it has no kernel (refused)",
         "not applicable:",
         "  mine 2604: cache/crop, cache/reset: no crop, decode",
         "  yours 2604: cache/crop: no crop, decode",
-        "4 cells: 1 known differences, 3 not applicable (3 comparisons in 1 trials)",
+        "5 cells: 2 known differences, 3 not applicable (6 comparisons in 2 trials)",
     ]
 
 

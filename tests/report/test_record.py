@@ -16,14 +16,17 @@ from conformance.report.record import record_of, verdict_data, verdict_words
 from tests.report.records import (
     BROKEN,
     DEAD,
+    DECLINED,
     DIVERGENT,
     EQUAL,
     EXPECTED,
     FAILED,
     GONE,
+    KNOWN,
     LACKING,
     PASSED,
     REFUSED,
+    UNMET,
     UNSEEN,
     cell_of,
     finding_of,
@@ -52,6 +55,10 @@ def test_the_schema_describes_every_field() -> None:
     assert set(made) == set(definitions["cell"]["properties"])
     assert set(made["findings"][0]) == set(definitions["finding"]["properties"])
     assert set(made["findings"][0]["verdict"]) == set(definitions["verdict"]["properties"])
+    predicted = record(replace(FAILED, findings=[finding_of(DIVERGENT, predicted=UNMET)]))["findings"][0]
+    assert set(predicted["prediction"]) == set(
+        definitions["finding"]["properties"]["prediction"]["properties"]
+    )
     assert set(record(EXPECTED)["known"][0]) == set(
         definitions["cell"]["properties"]["known"]["items"]["properties"]
     )
@@ -106,13 +113,43 @@ def test_a_finding() -> None:
         },
         "distance": {"from_window_edge": 1, "beyond_chunk_border": 5},
         "three_way": {},
+        "prediction": None,
     }
 
 
-def test_a_known_difference() -> None:
-    made = record(EXPECTED)
+def test_a_finding_beside_a_prediction() -> None:
+    made = record(replace(FAILED, findings=[finding_of(DIVERGENT, predicted=UNMET)]))
+    assert made["findings"][0]["prediction"] == {
+        "faults": ["reset-ignored"],
+        "entries": ["mine.toml entry 1"],
+        "ratio": 230.4,
+        "problem": "",
+    }
+    valid("cell", made)
+    assert made["lines"][0] == (
+        "what: decode/law on mine, release 2604: reference: divergent, error / noise 1.23e+03, "
+        "max abs 0.25, 1 of 6 positions; reference + reset-ignored leaves 230 x noise (1 of 6 claims failed)"
+    )
+
+
+def test_known_differences() -> None:
+    made = record(replace(EXPECTED, explained={KNOWN: 1.26, DECLINED: None}))
+    valid("cell", made)
     assert made["known"] == [
-        {"what": "it forgets", "evidence": "docs/plamo3.md §7", "entry": "mine.toml entry 1"}
+        {
+            "what": "it forgets",
+            "evidence": "docs/plamo3.md §7",
+            "entry": "mine.toml entry 1",
+            "faults": ["reset-ignored"],
+            "ratio": 1.26,
+        },
+        {
+            "what": "it has no kernel",
+            "evidence": "docs/plamo3.md §3",
+            "entry": "mine.toml entry 2",
+            "faults": [],
+            "ratio": None,
+        },
     ]
     assert made["lines"] == []
 
