@@ -208,7 +208,7 @@ class TestWriting:
         bundle = write(*FAILING["Agree"])
         content = bundle.content()
         assert {key: content[key] for key in ("version", "case", "backend", "family", "release", "seed")} == {
-            "version": 1,
+            "version": 2,
             "case": "decode/token-by-token",
             "backend": "tests.toys:Forgetful",
             "family": "plamo3",
@@ -407,10 +407,10 @@ class TestNoBundle:
         file, message = self.edited(write, lambda content: [content])
         assert message == f"bundle.json = list, but should be an object [{file}]"
 
-    @pytest.mark.parametrize("version", [0, 2, "1", None])
+    @pytest.mark.parametrize("version", [0, 1, "2", None])
     def test_another_version(self, write: Write, version: Any) -> None:
         file, message = self.edited(write, lambda content: content.update(version=version))
-        assert message == f"version = {version!r}, but should be 1 [{file}]"
+        assert message == f"version = {version!r}, but should be 2 [{file}]"
 
     @pytest.mark.parametrize("key", ["case", "backend", "family", "spec", "seed", "layout", "claim", "found"])
     def test_a_missing_key(self, write: Write, key: str) -> None:

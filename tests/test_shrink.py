@@ -215,8 +215,8 @@ class TestTheBudget:
 
 
 def test_it_does_not_end_on_what_is_known(tmp_path: Path) -> None:
-    """The window fails on smaller models than the planted fault, but it is recorded."""
-    faults = ("window-one-short", "pattern-one-late")
+    """The recorded fault shows on shorter feeds than the one that was found."""
+    faults = ("window-one-short", "window-missing-from-16-tokens")
     session = InlineSession(ReferenceAdapter({}), {"broken": FaultyAdapter({"faults": faults})})
     cell = Cell(all_cases()["reference/whole"], Backend(name="broken", title=""), "plamo3", "2604")
     hello = Hello(("2604",), frozenset(), ("float32",), {}, versions={"engine": "1.0"})
@@ -236,13 +236,14 @@ def test_it_does_not_end_on_what_is_known(tmp_path: Path) -> None:
     def shrunk(*known: Predictions) -> Finding:
         return shrink(session, cell, result.findings[0], hello, tmp_path, Budget(12), *known)
 
+    assert shrunk().claim.feeds[0].width < 16
     small = shrunk(predictions)
-    assert len(small.claim.feeds[0].tokens[0]) < len(result.findings[0].claim.feeds[0].tokens[0])
+    assert 16 <= small.claim.feeds[0].width < result.findings[0].claim.feeds[0].width
     plan = Plan((small.claim,), ())
     (outcome,) = judge_plan(session, "broken", small.checkpoint, plan, predictions)
     assert not outcome.holds
-    # Elsewhere the entry cannot show at all.
-    assert outcome.predicted is None or outcome.predicted.standing is Standing.UNMET
+    assert outcome.predicted is not None
+    assert outcome.predicted.standing is Standing.UNMET
 
 
 def test_a_reference_that_dies_on_the_way(found: Found) -> None:
