@@ -19,7 +19,7 @@ from conformance.backends.released import code_words, dresser, released_code, so
 from conformance.bundles import write_bundle
 from conformance.case import case_directory
 from conformance.claims import Matches
-from conformance.deviations import read_deviations
+from conformance.deviations import Refusal, read_deviations
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
 from conformance.families import FAMILIES, family_of
@@ -118,9 +118,7 @@ def _of_backend(
                 setting = Setting(
                     family, release, hello.limits, hello.capabilities, frozenset(hello.dtypes), checkpoints
                 )
-                refusals = [
-                    entry.error for entry in recorded if entry.error is not None and entry.release == release
-                ]
+                refusals = [e.error for e in recorded if isinstance(e, Refusal) and e.release == release]
                 found = diagnose(session, backend.name, setting, Predictions(family, pool), tell, refusals)
                 about = {"code": code_words(backend, code), "versions": dict(hello.versions)}
                 bundle = _bundle(session, backend.name, found, bundles, about)

@@ -18,7 +18,7 @@ import numpy as np
 
 from conformance.compare.noise import Truth, measure
 from conformance.errors import Refused
-from conformance.faults import clash, combine, faults_of, find
+from conformance.faults import clash, faults_of
 from conformance.feeds import parse_feed
 from conformance.triage.probes import Probe
 
@@ -125,13 +125,8 @@ def _evaluate_all(
 def _evaluate(
     checkpoint: str, feed: Mapping[str, Any], faults: Faults, relabelling: int = 0
 ) -> np.ndarray | None:
-    right = _model(checkpoint)
-    family = faults_of(right.spec.family)
-    changes = combine(find(family.FAULTS, name) for name in faults)
-    stored = dict(family.arrange(right.spec, right.stored, changes))
-    same = stored.keys() == right.stored.keys() and all(stored[k] is right.stored[k] for k in stored)
-    model = right if same else replace(right, stored=stored, ready={})
     try:
-        return np.asarray(_adapter(faults).run_in_order(model, parse_feed(feed), f"relabel:{relabelling}"))
+        order = f"relabel:{relabelling}"
+        return np.asarray(_adapter(faults).run_in_order(_model(checkpoint), parse_feed(feed), order))
     except Refused:
         return None

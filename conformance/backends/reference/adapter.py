@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from pathlib import Path
@@ -23,6 +23,8 @@ from conformance.workers.adapter import Adapter
 
 __all__ = ["ReferenceAdapter"]
 
+# Arrangements of one model's weights kept ready; the oldest one goes first.
+_KEPT_ARRANGEMENTS = 4
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
@@ -31,13 +33,14 @@ class _Model:
     """One checkpoint: its spec, its stored weights, and weights already cast or relabelled.
 
     Attributes:
-        arranged: faults → the same model with its weights as an implementation with them takes them.
+        arranged: faults → the same model with its weights as an implementation with them takes them;
+            None where that is as they are stored.
     """
 
     spec: Spec
     stored: dict[str, Tensor]
     ready: dict[tuple[str, int], dict[str, Tensor]] = field(default_factory=dict)
-    arranged: dict[tuple[str, ...], _Model] = field(default_factory=dict)
+    arranged: dict[tuple[str, ...], _Model | None] = field(default_factory=dict)
 
 
 class ReferenceAdapter(Adapter):
@@ -95,9 +98,11 @@ class ReferenceAdapter(Adapter):
         family = model.spec.family
         changes = deviating.changes_of(family, faults)
         if faults not in model.arranged:
-            stored = dict(faults_of(family).arrange(model.spec, model.stored, changes))
-            model.arranged[faults] = _Model(model.spec, stored)
-        weights = self._weights(model.arranged[faults], feed.dtype, relabelling)
+            while len(model.arranged) >= _KEPT_ARRANGEMENTS:
+                model.arranged.pop(next(iter(model.arranged)))
+            model.arranged[faults] = _arranged(model, faults_of(family).arrange, changes)
+        arranged = model.arranged[faults]
+        weights = self._weights(model if arranged is None else arranged, feed.dtype, relabelling)
         return np.asarray(deviating.run(model.spec, weights, feed, changes).numpy())
 
     def versions(self) -> dict[str, str]:
@@ -120,6 +125,12 @@ class ReferenceAdapter(Adapter):
                 weights = symmetries.relabel(model.spec, weights, relabelling)
             model.ready[key] = {name: w.to(_DTYPES[dtype]) for name, w in weights.items()}
         return model.ready[key]
+
+
+def _arranged(model: _Model, arrange: Callable[..., Mapping[str, Any]], changes: Any) -> _Model | None:
+    stored = dict(arrange(model.spec, model.stored, changes))
+    same = stored.keys() == model.stored.keys() and all(stored[n] is w for n, w in model.stored.items())
+    return None if same else _Model(model.spec, stored)
 
 
 def _inputs(feed: Feed, phase: Phase) -> tuple[Tensor, Tensor, Tensor]:

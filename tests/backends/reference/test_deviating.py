@@ -66,15 +66,36 @@ def test_an_order_is_the_faulty_implementation(
 def test_weights_are_arranged_once_for_each_set(adapter: ReferenceAdapter, checkpoint: Checkpoint) -> None:
     model = adapter.prepare(checkpoint.path)
     for order in (
-        "faults:gqa-tiled,rope-missing",
-        "faults:rope-missing,gqa-tiled;relabel:1",
-        "faults:gqa-tiled",
+        "faults:gate-up-interleaved,rope-missing",
+        "faults:rope-missing,gate-up-interleaved;relabel:1",
+        "faults:gate-up-interleaved",
     ):
         adapter.run_in_order(model, FEED, order)
-    assert list(model.arranged) == [("gqa-tiled", "rope-missing"), ("gqa-tiled",)]
+    assert list(model.arranged) == [("gate-up-interleaved", "rope-missing"), ("gate-up-interleaved",)]
+    first = model.arranged["gate-up-interleaved", "rope-missing"]
+    assert first is not None
+    assert set(first.ready) == {("float64", 0), ("float64", 1)}
     # The oracle's own weights stay as they are stored.
     plain = adapter.run(model, FEED)
     np.testing.assert_array_equal(plain, adapter.run(adapter.prepare(checkpoint.path), FEED))
+
+
+def test_weights_that_stay_as_they_are_stored_are_shared(
+    adapter: ReferenceAdapter, checkpoint: Checkpoint
+) -> None:
+    model = adapter.prepare(checkpoint.path)
+    adapter.run(model, FEED)
+    adapter.run_in_order(model, FEED, "faults:window-one-short")
+    assert model.arranged == {("window-one-short",): None}
+    assert set(model.ready) == {("float64", 0)}
+
+
+def test_few_arrangements_are_kept(adapter: ReferenceAdapter, checkpoint: Checkpoint) -> None:
+    model = adapter.prepare(checkpoint.path)
+    names = ("rope-missing", "activation-relu", "gqa-tiled", "window-one-long", "window-missing")
+    for name in names:
+        adapter.run_in_order(model, FEED, f"faults:{name}")
+    assert list(model.arranged) == [(name,) for name in names[1:]]
 
 
 def test_an_unknown_fault(adapter: ReferenceAdapter, model: object) -> None:
