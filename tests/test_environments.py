@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,37 @@ def test_pip_without_a_word(environment: Environment, pip: Path) -> None:
     pip.with_name("says").write_text("exit 3")
     with pytest.raises(EnvironmentFailed, match=r"^environment engine: pip failed$"):
         environment.sync(lambda _: None)
+
+
+def test_how_it_is_built_is_told_to_pip_and_decides_its_name(
+    environment: Environment, pip: Path, tmp_path: Path
+) -> None:
+    built = replace(environment, build={"CMAKE_ARGS": "-DX=OFF"})
+    assert built.path != environment.path
+    assert replace(built, build={"CMAKE_ARGS": "-DX=ON"}).path != built.path
+    pip.with_name("says").write_text(f'echo "$CMAKE_ARGS" > {tmp_path / "seen"}')
+    built.sync(lambda _: None)
+    assert (tmp_path / "seen").read_text() == "-DX=OFF\n"
+
+
+def test_what_takes_long_says_so_and_then_that_it_goes_on(
+    environment: Environment, pip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = replace(environment, hint="this takes minutes")
+    waited = threading.Event()
+    monkeypatch.setattr(environments, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(Environment, "_pip", lambda self, *words: waited.wait())
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if len(said) == 3:
+            waited.set()
+
+    slow.sync(say)
+    assert said[0] == "engine: installing requirements.txt; this takes minutes"
+    assert all(text.startswith("engine: still installing after ") for text in said[1:-1])
+    assert said[-1].startswith("engine: ready after ")
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -108,6 +108,25 @@ _GENERIC = (
         environment="vllm",
         adapter="conformance.backends.vllm.adapter:VllmAdapter",
     ),
+    Backend(
+        name="mlx",
+        title="mlx-lm's own model code",
+        environment="mlx",
+        adapter="conformance.backends.mlx.adapter:MlxAdapter",
+    ),
+    Backend(
+        name="llama-cpp",
+        title="llama.cpp, local layers cached in a window",
+        environment="llama-cpp",
+        adapter="conformance.backends.llama_cpp.adapter:LlamaCppAdapter",
+    ),
+    Backend(
+        name="llama-cpp-swa-full",
+        title="llama.cpp, local layers cached whole",
+        environment="llama-cpp",
+        adapter="conformance.backends.llama_cpp.adapter:LlamaCppAdapter",
+        options={"swa_full": True},
+    ),
 )
 
 DEFAULT_BACKENDS = ("reference", "plamo3-2604", "plamo3-4k", "vllm")
@@ -134,11 +153,11 @@ def known_backends() -> dict[str, Backend]:
 
 
 def _claiming(backend: Backend) -> Backend:
-    """A generic backend with the releases that families say it claims; the reference claims them all."""
+    """A generic backend with the releases that its engine claims, as families say; the reference has all."""
     claimed: list[str] = []
     for family in map(family_of, FAMILIES):
         every = tuple(release.name for release in family.releases)
-        claimed += every if backend.name == "reference" else family.claims.get(backend.name, ())
+        claimed += every if backend.name == "reference" else family.claims.get(backend.environment or "", ())
     return replace(backend, releases=tuple(claimed), options={**backend.options, "releases": claimed})
 
 

@@ -1,7 +1,7 @@
 """The safetensors container, written byte for byte by its format description.
 
 Checkpoints are named by their content, so the bytes must not depend on a library's version; the
-library reads them (and does so in every worker).
+library reads them (and does so in every worker). Its NumPy side has no BF16, hence a reader as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["write_container"]
+from conformance.errors import BadInput
+
+__all__ = ["read_containers", "write_container"]
 
 _CODES = {"float32": "F32", "bfloat16": "BF16"}
 _ALIGNMENT = 8
@@ -42,6 +44,35 @@ def write_container(file: Path, tensors: Mapping[str, np.ndarray], dtype: str) -
     text += b" " * (-len(text) % _ALIGNMENT)
     file.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
     return offset
+
+
+def read_containers(directory: Path) -> dict[str, np.ndarray]:
+    """Every tensor of a directory's safetensors files, F32 or BF16, as float32 arrays.
+
+    Raises:
+        BadInput: a tensor has another dtype.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for file in sorted(directory.glob("*.safetensors")):
+        content = file.read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little")
+        for name, entry in json.loads(content[8:start]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = entry["data_offsets"]
+            where = f"{name} in {file}"
+            tensors[name] = _decode(content[start + begin : start + end], entry["dtype"], where).reshape(
+                entry["shape"]
+            )
+    return tensors
+
+
+def _decode(blob: bytes, code: str, where: str) -> np.ndarray:
+    if code == "F32":
+        return np.frombuffer(blob, "<f4").astype(np.float32)
+    if code == "BF16":
+        return (np.frombuffer(blob, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
+    raise BadInput.value("dtype", code, "F32 or BF16", where)
 
 
 def _encode(name: str, values: np.ndarray, dtype: str) -> bytes:

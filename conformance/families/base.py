@@ -138,6 +138,8 @@ class Family:
         layouts: spec → the ways to write it down that must all load as the same kind of model.
         backends: backends that exist for this family only.
         claims: engine → the releases that it claims to implement with code of its own.
+        gguf: module that writes its checkpoints as GGUF (`metadata`, `tensors`), imported in workers only;
+            None where there is none.
     """
 
     name: str
@@ -156,3 +158,4 @@ class Family:
     layouts: Callable[[Spec], tuple[Variant, ...]]
     backends: tuple[FamilyBackend, ...]
     claims: Mapping[str, tuple[str, ...]]
+    gguf: str | None = None

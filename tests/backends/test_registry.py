@@ -39,6 +39,14 @@ def test_a_backend_of_a_family_claims_its_release_without_being_asked() -> None:
     assert backend.options == {"releases": ["2604"]}
 
 
+def test_backends_of_one_engine_share_what_families_say_of_it() -> None:
+    window, whole = backend_named("llama-cpp"), backend_named("llama-cpp-swa-full")
+    assert (window.environment, window.adapter) == (whole.environment, whole.adapter)
+    assert window.releases == whole.releases == family_of("plamo3").claims["llama-cpp"]
+    assert whole.options == {**window.options, "swa_full": True}
+    assert not {"mlx", "llama-cpp", "llama-cpp-swa-full"} & set(DEFAULT_BACKENDS)
+
+
 def test_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     backend = backend_named("my.engine:Adapter")
@@ -120,7 +128,8 @@ def test_an_interpreter_instead_of_the_environment(private_cache: Path) -> None:
 def test_listing_imports_no_engine() -> None:
     program = (
         "import sys; from conformance.backends.registry import known_backends; known_backends();"
-        "print(sorted({'torch', 'transformers', 'vllm', 'hypothesis'} & set(sys.modules)))"
+        "engines = {'torch', 'transformers', 'vllm', 'mlx', 'llama_cpp', 'hypothesis'};"
+        "print(sorted(engines & set(sys.modules)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run(

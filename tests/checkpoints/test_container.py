@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import safetensors
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as load_torch
 
-from conformance.checkpoints.container import write_container
+from conformance.checkpoints.container import read_containers, write_container
 from conformance.checkpoints.random import bell, round_to_bfloat16
+from conformance.errors import BadInput
 
 TENSORS = {
     "b": round_to_bfloat16(bell("b", (3, 5))),
@@ -74,3 +75,25 @@ def test_bfloat16_refuses_values_that_it_would_have_to_round(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"^a: values are no BF16 values; round them first$"):
         write_container(file, {"b": TENSORS["b"], "a": np.array([1.001], np.float32)}, "bfloat16")
     assert not file.exists()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_was_written_is_read_from_all_files(tmp_path: Path, dtype: str) -> None:
+    names = list(TENSORS)
+    for number, members in enumerate((names[:1], names[1:])):
+        file = tmp_path / f"model-{number}.safetensors"
+        write_container(file, {name: TENSORS[name] for name in members}, dtype)
+    (tmp_path / "config.json").write_text("{}")
+    read = read_containers(tmp_path)
+    assert set(read) == set(TENSORS)
+    for name, values in TENSORS.items():
+        assert read[name].dtype == np.float32
+        assert np.array_equal(read[name], values)
+
+
+def test_other_dtypes_are_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    save_file({"x": np.zeros(3, np.float16)}, file)
+    with pytest.raises(BadInput) as caught:
+        read_containers(tmp_path)
+    assert str(caught.value) == f"dtype = 'F16', but should be F32 or BF16 [x in {file}]"

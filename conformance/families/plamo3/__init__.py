@@ -65,7 +65,8 @@ FAMILY = Family(
         ),
         "float64": (),
     },
-    claims={"vllm": ("2604", "4k")},
+    claims=dict.fromkeys(("vllm", "mlx", "llama-cpp"), ("2604", "4k")),
+    gguf="conformance.families.plamo3.gguf",
     published=PUBLISHED,
     golden_models=GOLDEN_MODELS,
     layouts=layouts,  # type: ignore[arg-type]
