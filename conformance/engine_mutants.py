@@ -1,20 +1,22 @@
 """Engine mutants: every patch of an engine planted in turn, and judged by the cases until one catches it.
 
-The patched engine runs in a worker of its own, beside an unpatched one: a catch is a claim that fails with
-the patch and holds without it, on the same trial. This module is about the cases, not about an engine.
+A worker runs each engine with a patch and without (`conformance.backends.patching`): a catch is a claim
+that fails with the patch and holds without it, on the same trial. This module is about the cases, not
+about an engine.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
-from conformance.backends.registry import known_backends
+from conformance.backends.registry import Backend, known_backends
 from conformance.case import Case, Trial, load_cases
 from conformance.cells import Cell, inapplicable
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
@@ -23,10 +25,10 @@ from conformance.detection import Catch, catch_of
 from conformance.errors import Unsupported
 from conformance.feeds import Feed
 from conformance.judging import judge_plan
-from conformance.patches import Patch, patched_backend
+from conformance.patches import Patch, mark, patched_backend
 from conformance.runs import Run, Session
 from conformance.trials import deal
-from conformance.workers.host import WorkerError
+from conformance.workers.host import Hello
 
 __all__ = ["Planting", "plant_patches"]
 
@@ -39,7 +41,7 @@ class Planting:
 
     Attributes:
         patch: the patch.
-        judged: ids of the cases that judged it, in order.
+        judged: release → ids of the cases that judged it, in order.
         catches: its catches, on each release in the order of the cases.
         reached: how often the engine did something else because of it.
         error: why it could not be planted, or nothing.
@@ -47,7 +49,7 @@ class Planting:
     """
 
     patch: Patch
-    judged: tuple[str, ...] = ()
+    judged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     catches: tuple[Catch, ...] = ()
     reached: int = 0
     error: str = ""
@@ -59,7 +61,8 @@ class Planting:
         if self.error:
             return f"{self.patch.name} could not be planted: {self.error}"
         if not self.reached:
-            return f"{self.patch.name} was never reached: {self.patch.where} is not what the engine runs"
+            why = f"no case runs what {self.patch.where} does, or the engine does not use it"
+            return f"{self.patch.name} was never reached: {why}"
         caught = {catch.release for catch in self.catches}
         missed = [release for release in self.patch.releases if release not in caught]
         if missed:
@@ -68,23 +71,31 @@ class Planting:
 
 
 @dataclass
-class _Beside:
-    """Runs of the patched engine; truths, which are the same for all patches, of the unpatched session."""
+class _Runs:
+    """Runs of one engine, plain or with a patch. Truths are the same for all patches.
 
-    patched: Session
-    plain: Session
+    Attributes:
+        session: the worker of the engine, and the reference's.
+        marks: where checkpoints that name a patch are kept.
+        patch: what runs are patched with.
+    """
+
+    session: Session
+    marks: Path
+    patch: Patch | None = None
 
     def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
         """As `Session.run`."""
-        return self.patched.run(name, checkpoint, feed)
+        marked = checkpoint if self.patch is None else mark(checkpoint, self.patch, self.marks)
+        return self.session.run(name, marked, feed)
 
     def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
         """As `Session.truth`."""
-        return self.plain.truth(checkpoint, feed)
+        return self.session.truth(checkpoint, feed)
 
     def wait(self, what: str, pending: Future[T]) -> T:
         """As `Session.wait`."""
-        return self.plain.wait(what, pending)
+        return self.session.wait(what, pending)
 
 
 def plant_patches(
@@ -111,10 +122,10 @@ def plant_patches(
     Raises:
         BadInput: a backend's environment is missing.
     """
-    for patch in patches:
-        patched_backend(patch).interpreter()
+    names = list(dict.fromkeys(patch.backend for patch in patches))
+    for name in names:
+        known_backends()[name].interpreter()
     job = partial(_plant, family, checkpoints, logs, examples, every_case)
-    names = dict.fromkeys(patch.backend for patch in patches)
     lanes = [[patch for patch in patches if patch.backend == name] for name in names]
     if processes == 1 or len(lanes) == 1:
         plantings = [planting for lane in lanes for planting in job(lane)]
@@ -127,72 +138,76 @@ def plant_patches(
 def _plant(
     family: str, checkpoints: Path, logs: Path, examples: int, every_case: bool, patches: Sequence[Patch]
 ) -> list[Planting]:
-    plain = Session(logs)
-    try:
-        return [_one(plain, family, patch, checkpoints, logs, examples, every_case) for patch in patches]
-    finally:
-        plain.close()
+    """Patches of one backend, in one session."""
+    backend = patched_backend(patches[0].backend)
+    session = Session(logs)
+    with TemporaryDirectory(prefix="patched-") as marks:
+        try:
+            session.add(backend)
+            hello = session.hello(backend.name)
+            bench = _Bench(_Runs(session, Path(marks)), backend, hello, family, checkpoints, examples)
+            return [bench.plant(patch, every_case) for patch in patches]
+        finally:
+            session.close()
 
 
-def _one(
-    plain: Session,
-    family: str,
-    patch: Patch,
-    checkpoints: Path,
-    logs: Path,
-    examples: int,
-    every_case: bool,
-) -> Planting:
-    started = time.perf_counter()
-    backend = patched_backend(patch)
-    runs = _Beside(Session(logs), plain)
-    judged: list[str] = []
-    catches: list[Catch] = []
-    try:
-        runs.patched.add(backend)
-        limits = runs.patched.hello(backend.name).limits
+@dataclass(frozen=True)
+class _Bench:
+    """One backend with a worker that can patch it."""
+
+    plain: _Runs
+    backend: Backend
+    hello: Hello
+    family: str
+    checkpoints: Path
+    examples: int
+
+    def plant(self, patch: Patch, every_case: bool) -> Planting:
+        """Judge one patch by the cases that the backend can be asked to run."""
+        started = time.perf_counter()
+        judged: dict[str, tuple[str, ...]] = {}
+        catches: list[Catch] = []
         for release in patch.releases:
-            for case in _cases(runs, patch, family, release):
-                if case.id not in judged:
-                    judged.append(case.id)
-                found = [
-                    catch
-                    for trial in deal(case, family, release, limits, examples)
-                    if (catch := _judge(runs, patch, case, trial, checkpoints)) is not None
-                ]
+            for case in self._cases(release):
+                judged[release] = (*judged.get(release, ()), case.id)
+                trials = deal(case, self.family, release, self.hello.limits, self.examples)
+                found = [catch for trial in trials if (catch := self._judge(patch, case, trial)) is not None]
                 catches += sorted(found, key=lambda catch: -catch.ratio)[:1]
                 if found and not every_case:
                     break
-        hello = runs.patched.hello_again(backend.name)
-        reached = int(hello.numerics["patch"]["reached"]) if hello is not None else 0
-    except WorkerError as error:
-        return Planting(patch, tuple(judged), error=str(error), seconds=time.perf_counter() - started)
-    finally:
-        runs.patched.close()
-    return Planting(patch, tuple(judged), tuple(catches), reached, seconds=time.perf_counter() - started)
+        report = self._report(patch)
+        return Planting(
+            patch,
+            judged,
+            tuple(catches),
+            reached=report.get("reached", 0),
+            error=report.get("error", ""),
+            seconds=time.perf_counter() - started,
+        )
 
+    def _cases(self, release: str) -> Iterator[Case]:
+        for case in load_cases():
+            fits = case.families is None or self.family in case.families
+            if fits and inapplicable(Cell(case, self.backend, self.family, release), self.hello) is None:
+                yield case
 
-def _cases(runs: _Beside, patch: Patch, family: str, release: str) -> Iterator[Case]:
-    """The cases that the patched backend can be asked to run."""
-    backend = patched_backend(patch)
-    hello = runs.patched.hello(backend.name)
-    for case in load_cases():
-        fits = case.families is None or family in case.families
-        if fits and inapplicable(Cell(case, backend, family, release), hello) is None:
-            yield case
-
-
-def _judge(runs: _Beside, patch: Patch, case: Case, trial: Trial, checkpoints: Path) -> Catch | None:
-    checkpoint = write_checkpoint(checkpoints, trial.spec, trial.seed, trial.layout)
-    plan = case.plan(trial)
-    try:
-        outcomes = judge_plan(runs, patched_backend(patch).name, checkpoint, plan)
-        failing = [outcome for outcome in outcomes if not outcome.holds]
-        if not failing:
+    def _judge(self, patch: Patch, case: Case, trial: Trial) -> Catch | None:
+        checkpoint = write_checkpoint(self.checkpoints, trial.spec, trial.seed, trial.layout)
+        plan, name = case.plan(trial), self.backend.name
+        try:
+            outcomes = judge_plan(replace(self.plain, patch=patch), name, checkpoint, plan)
+            failing = [outcome for outcome in outcomes if not outcome.holds]
+            if not failing:
+                return None
+            plain = judge_plan(self.plain, name, checkpoint, plan)
+        except Unsupported:
             return None
-        plain = judge_plan(runs.plain, known_backends()[patch.backend].name, checkpoint, plan)
-    except Unsupported:
-        return None
-    known = {outcome.label for outcome in plain if not outcome.holds}
-    fresh = [outcome for outcome in failing if outcome.label not in known]
-    return catch_of(patch.name, case.id, trial.release, fresh) if fresh else None
+        known = {outcome.label for outcome in plain if not outcome.holds}
+        fresh = [outcome for outcome in failing if outcome.label not in known]
+        return catch_of(patch.name, case.id, trial.release, fresh) if fresh else None
+
+    def _report(self, patch: Patch) -> Mapping[str, Any]:
+        """What the worker says of the patch: nothing if it never had it."""
+        hello = self.plain.session.hello_again(self.backend.name)
+        report: Mapping[str, Any] = hello.numerics["patch"] if hello is not None else {}
+        return report if report.get("name") == patch.name else {}

@@ -1,24 +1,36 @@
 """Patches: faults planted at run time in engines' own code, where the fault bank plants them in ours.
 
 A patch is data: its name, what it changes, and the dotted path of a function that makes the change. That
-function is imported in a worker alone (`conformance.backends.patching`), which is started like any other.
+function is imported in a worker alone (`conformance.backends.patching`), which is started like any other
+and told the patch by the checkpoint.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
+from conformance.backends.patching import PATCH_FILE
 from conformance.backends.registry import Backend, known_backends
+from conformance.checkpoints.store import Checkpoint
 from conformance.errors import BadInput
 from conformance.families import FAMILIES, family_of
 
-__all__ = ["Patch", "find_patch", "patched_backend", "patches_of"]
+__all__ = ["Patch", "find_patch", "mark", "patched_backend", "patches_of"]
 
 _ADAPTER = "conformance.backends.patching:PatchedAdapter"
+# Environment → what its adapter would import with the first run.
+_TRANSFORMERS = ("transformers.cache_utils", "transformers.modeling_utils")
+_ENGINES: Mapping[str | None, tuple[str, ...]] = {
+    "transformers-4": _TRANSFORMERS,
+    "transformers-5": _TRANSFORMERS,
+    "vllm": ("conformance.backends.vllm.engine",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +85,31 @@ def find_patch(patches: Sequence[Patch], name: str) -> Patch:
     raise BadInput(f"patch = {name!r}, but should be one of the {len(patches)} patches{hint}")
 
 
-def patched_backend(patch: Patch) -> Backend:
-    """The patch's backend with the patch in it: the same environment and options, under a name of its own."""
-    plain = known_backends()[patch.backend]
-    options = {**plain.options, "adapter": plain.adapter, "patch": patch.name, "apply": patch.apply}
+def patched_backend(name: str) -> Backend:
+    """A known backend in a worker that can patch its engine; under a name of its own, and on no list."""
+    plain = known_backends()[name]
+    imports = _ENGINES[plain.environment]
     return replace(
         plain,
-        name=f"{plain.name}+{patch.name}",
-        title=f"{plain.title}, patched: {patch.what}",
+        name=f"{name}-patched",
+        title=f"{plain.title}, with patches",
         adapter=_ADAPTER,
-        options=options,
+        options={**plain.options, "adapter": plain.adapter, "imports": imports},
     )
+
+
+def mark(checkpoint: Checkpoint, patch: Patch, root: Path) -> Checkpoint:
+    """The same checkpoint with the patch named beside its weights, for a backend of `patched_backend`.
+
+    Args:
+        checkpoint: any.
+        patch: what its runs are to be patched with.
+        root: a directory for links to the checkpoint's files.
+    """
+    path = root / patch.name / checkpoint.identity
+    if not path.exists():
+        path.mkdir(parents=True)
+        for file in checkpoint.path.iterdir():
+            (path / file.name).symlink_to(file.resolve())
+        (path / PATCH_FILE).write_text(json.dumps({"name": patch.name, "apply": patch.apply}))
+    return replace(checkpoint, path=path, identity=f"{checkpoint.identity}+{patch.name}")

@@ -17,12 +17,13 @@ from conformance.backends.patching import Planted
 
 __all__ = [
     "amplitude_missing",
-    "blocks_freed_early",
+    "block_appended_early",
     "blocks_of_first_row",
     "decode_position_late",
     "decode_slot_early",
     "gate_up_exchanged",
     "rope_shared",
+    "row_not_moved",
     "scale_missing",
     "window_long",
     "window_on_every_layer",
@@ -237,12 +238,12 @@ def decode_slot_early(planted: Planted) -> None:
 
 
 def blocks_of_first_row(planted: Planted) -> None:
-    """With several requests in a step, all of them read the first one's blocks of the KV cache."""
+    """In decode, all requests of a step read the first one's blocks of the KV cache."""
 
     def make(build: Any) -> Any:
         def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
             metadata = build(self, *args, **kwargs)
-            if len(metadata.block_table) > 1:
+            if len(metadata.block_table) > 1 and metadata.max_query_len == 1:
                 planted.hit()
                 metadata.block_table = metadata.block_table[:1].expand_as(metadata.block_table).contiguous()
             return metadata
@@ -252,20 +253,31 @@ def blocks_of_first_row(planted: Planted) -> None:
     planted.replace(_module("v1.attention.backends.cpu_attn").CPUAttentionMetadataBuilder, "build", make)
 
 
-def blocks_freed_early(planted: Planted) -> None:
-    """Blocks of the KV cache that the window is about to leave are freed a block too early."""
+def block_appended_early(planted: Planted) -> None:
+    """A block of the KV cache that a later step adds takes the place of the one before it."""
 
-    def make(skipped: Any) -> Any:
-        def changed(self: Any, num_computed_tokens: int) -> int:
-            tokens: int = skipped(self, num_computed_tokens)
-            block = int(self.block_size)
-            early = min(tokens + block, num_computed_tokens)
-            if early // block > tokens // block:
+    def make(append: Any) -> Any:
+        def changed(self: Any, block_ids: list[int], row_idx: int) -> None:
+            late = bool(block_ids) and self.num_blocks_per_row[row_idx] > 0
+            if late:
                 planted.hit()
-            return early
+                self.num_blocks_per_row[row_idx] -= 1
+            append(self, block_ids, row_idx)
+            if late:
+                self.num_blocks_per_row[row_idx] += 1
 
         return changed
 
-    planted.replace(
-        _module("v1.core.single_type_kv_cache_manager").SlidingWindowManager, "get_num_skipped_tokens", make
-    )
+    planted.replace(_module("v1.worker.block_table").BlockTable, "append_row", make)
+
+
+def row_not_moved(planted: Planted) -> None:
+    """When a request has ended and another one takes its place in the batch, its blocks stay behind."""
+
+    def make(move: Any) -> Any:
+        def changed(self: Any, src: int, tgt: int) -> None:
+            planted.hit()
+
+        return changed
+
+    planted.replace(_module("v1.worker.block_table").BlockTable, "move_row", make)
