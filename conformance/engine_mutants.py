@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 from conformance.backends.registry import Backend, known_backends
 from conformance.case import Case, Trial, load_cases
 from conformance.cells import Cell, inapplicable
-from conformance.checkpoints.store import Checkpoint, write_checkpoint
-from conformance.compare.noise import Truth
+from conformance.checkpoints.store import write_checkpoint
 from conformance.detection import Catch, catch_of
 from conformance.errors import Unsupported
-from conformance.feeds import Feed
 from conformance.judging import judge_plan
-from conformance.patches import Patch, mark, patched_backend
-from conformance.runs import Run, Session
+from conformance.patches import Patch, PatchedRuns, patched_backend
+from conformance.runs import Session
 from conformance.trials import deal
 from conformance.workers.host import Hello
 
 __all__ = ["Planting", "plant_patches"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,34 +64,6 @@ class Planting:
         if missed:
             return f"{self.patch.name} survived on {', '.join(missed)}: {self.patch.what}"
         return ""
-
-
-@dataclass
-class _Runs:
-    """Runs of one engine, plain or with a patch. Truths are the same for all patches.
-
-    Attributes:
-        session: the worker of the engine, and the reference's.
-        marks: where checkpoints that name a patch are kept.
-        patch: what runs are patched with.
-    """
-
-    session: Session
-    marks: Path
-    patch: Patch | None = None
-
-    def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
-        """As `Session.run`."""
-        marked = checkpoint if self.patch is None else mark(checkpoint, self.patch, self.marks)
-        return self.session.run(name, marked, feed)
-
-    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
-        """As `Session.truth`."""
-        return self.session.truth(checkpoint, feed)
-
-    def wait(self, what: str, pending: Future[T]) -> T:
-        """As `Session.wait`."""
-        return self.session.wait(what, pending)
 
 
 def plant_patches(
@@ -145,7 +113,7 @@ def _plant(
         try:
             session.add(backend)
             hello = session.hello(backend.name)
-            bench = _Bench(_Runs(session, Path(marks)), backend, hello, family, checkpoints, examples)
+            bench = _Bench(PatchedRuns(session, Path(marks)), backend, hello, family, checkpoints, examples)
             return [bench.plant(patch, every_case) for patch in patches]
         finally:
             session.close()
@@ -155,7 +123,7 @@ def _plant(
 class _Bench:
     """One backend with a worker that can patch it."""
 
-    plain: _Runs
+    plain: PatchedRuns
     backend: Backend
     hello: Hello
     family: str

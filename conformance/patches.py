@@ -10,19 +10,25 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 from conformance.backends.patching import PATCH_FILE
 from conformance.backends.registry import Backend, known_backends
 from conformance.checkpoints.store import Checkpoint
+from conformance.compare.noise import Truth
 from conformance.errors import BadInput
 from conformance.families import FAMILIES, family_of
+from conformance.feeds import Feed
+from conformance.runs import Run, Session
 
-__all__ = ["Patch", "find_patch", "mark", "patched_backend", "patches_of"]
+__all__ = ["Patch", "PatchedRuns", "find_patch", "mark", "patched_backend", "patches_of"]
 
+T = TypeVar("T")
 _ADAPTER = "conformance.backends.patching:PatchedAdapter"
 # Environment → what its adapter would import with the first run.
 _TRANSFORMERS = ("transformers.cache_utils", "transformers.modeling_utils")
@@ -113,3 +119,31 @@ def mark(checkpoint: Checkpoint, patch: Patch, root: Path) -> Checkpoint:
             (path / file.name).symlink_to(file.resolve())
         (path / PATCH_FILE).write_text(json.dumps({"name": patch.name, "apply": patch.apply}))
     return replace(checkpoint, path=path, identity=f"{checkpoint.identity}+{patch.name}")
+
+
+@dataclass(frozen=True)
+class PatchedRuns:
+    """A `Runner` of one engine, plain or with a patch. Truths are the same for all patches.
+
+    Attributes:
+        session: the worker of the engine, and the reference's.
+        marks: where checkpoints that name a patch are kept.
+        patch: what runs are patched with.
+    """
+
+    session: Session
+    marks: Path
+    patch: Patch | None = None
+
+    def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
+        """As `Session.run`."""
+        marked = checkpoint if self.patch is None else mark(checkpoint, self.patch, self.marks)
+        return self.session.run(name, marked, feed)
+
+    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
+        """As `Session.truth`."""
+        return self.session.truth(checkpoint, feed)
+
+    def wait(self, what: str, pending: Future[T]) -> T:
+        """As `Session.wait`."""
+        return self.session.wait(what, pending)
