@@ -208,7 +208,8 @@ def _serve(connection: Connection, adapter: Adapter, patch: Mapping[str, str] | 
             connection.send(("answer", getattr(patched, method)(*arguments)))
         except Exception as error:  # as at the worker's own border: it becomes an answer
             kind = type(error).__name__
-            sys.stderr.write(traceback.format_exc())
+            if kind not in _PASSED:
+                sys.stderr.write(traceback.format_exc())
             connection.send((kind, str(error) if kind in _PASSED else f"{kind}: {error}"))
 
 

@@ -237,7 +237,7 @@ def mask_one_ahead(planted: Planted) -> None:
 
 
 def weights_untied(planted: Planted) -> None:
-    """A tied head is left as it was initialised."""
+    """A tied head is not tied to the embedding when the model is loaded."""
 
     def make(tie: Any) -> Any:
         def changed(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -307,7 +307,7 @@ _OF_TRANSFORMERS = (
         "weights-untied",
         "weights_untied",
         "PreTrainedModel.tie_weights",
-        "A tied head is left as it was initialised.",
+        "A tied head is not tied when the model is loaded, which then lacks a tensor.",
         shows="tied",
     ),
 )
