@@ -46,9 +46,11 @@ def goldens(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Plant every fault, let every case judge it, and write docs/cases.md and docs/detection.md."""
+    """Plant every fault, in our code and in engines', and write the pages about what catches them."""
     _install(session)
+    session.run("conformance", "env", "sync", "plamo3-2604", "plamo3-4k", "vllm")
     session.run("conformance", "mutants", "--docs", "docs", *session.posargs, env=THREADS)
+    session.run("conformance", "mutants", "--engines", "--docs", "docs", env=THREADS)
 
 
 @nox.session

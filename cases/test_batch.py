@@ -96,3 +96,43 @@ def right_padding(trial: Trial) -> Plan:
 )
 def ragged(trial: Trial) -> Plan:
     return _padded(trial, None, decode=False)
+
+
+@case(
+    "batch/decode",
+    law="rows decoded together equal the same rows alone",
+    needs={"batch", "decode"},
+    draws=lambda spec: feeds(spec, min_width=3 * spec.window_size, max_width=4 * spec.window_size, batch=3),
+)
+def decode(trial: Trial) -> Plan:
+    window = trial.spec.window_size
+    steps = trial.drawn.token_by_token(window)
+    return Plan(
+        claims=(*_alone(steps), Matches("reference", steps)),
+        witnesses=(
+            Witness("several rows were decoded together", steps.batch > 1),
+            Witness("decode went round a ring of W", steps.width > 2 * window),
+        ),
+    )
+
+
+@case(
+    "batch/ragged-decode",
+    law="rows decoded together equal the same rows alone, also when some of them have ended",
+    needs={"batch", "ragged", "decode"},
+    draws=lambda spec: feeds(spec, min_width=3 * spec.window_size, max_width=4 * spec.window_size, batch=3),
+)
+def ragged_decode(trial: Trial) -> Plan:
+    drawn, window = trial.drawn, trial.spec.window_size
+    lengths = _lengths(drawn, window)[-drawn.batch :]
+    prefill = max(1, window - 2)
+    steps = replace(drawn, lengths=lengths).token_by_token(prefill)
+    return Plan(
+        claims=(*_alone(steps), Matches("reference", steps)),
+        witnesses=(
+            Witness(
+                "a row ended while the others were decoded on",
+                any(prefill < n < steps.width for n in lengths),
+            ),
+        ),
+    )

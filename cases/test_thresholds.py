@@ -37,3 +37,21 @@ def batch(trial: Trial) -> Plan:
         if n <= trial.drawn.batch
     )
     return Plan(claims, (Witness("batches from 1 to 9 were fed", len(claims) == len(BATCHES)),))
+
+
+@case(
+    "thresholds/cache",
+    law="a cache that grows past the powers of two, in chunks or one token at a time, loses nothing",
+    needs={"chunked", "decode"},
+    draws=lambda spec: feeds(spec, min_width=66, max_width=68),
+)
+def cache(trial: Trial) -> Plan:
+    feed = trial.drawn
+    # One token at a time from just below a block's end; chunks that end at, before and beyond it.
+    cuts = {"prefill 31": feed.token_by_token(min(31, feed.width))}
+    for size in (15, 16, 33):
+        cuts[f"chunks of {size}"] = feed.split([size] * (feed.width // size))
+    return Plan(
+        claims=tuple(Matches(f"reference: {name}", cut) for name, cut in cuts.items()),
+        witnesses=(Witness("the cache grew beyond 64 tokens in every way", feed.width > 65),),
+    )

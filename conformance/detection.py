@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from conformance.case import Case, Trial, load_cases
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
-from conformance.claims import Plan
+from conformance.claims import Outcome, Plan
 from conformance.compare.noise import Truth, measure
 from conformance.compare.verdict import Grade
 from conformance.errors import Refused
@@ -27,7 +27,7 @@ from conformance.judging import judge_plan
 from conformance.runs import Run, truth_orders
 from conformance.trials import deal
 
-__all__ = ["Catch", "detect", "plant", "survivors"]
+__all__ = ["Catch", "catch_of", "detect", "plant", "survivors"]
 
 T = TypeVar("T")
 
@@ -143,6 +143,26 @@ def survivors(faults: Iterable[Fault], catches: Iterable[Catch]) -> list[Fault]:
     return [f for f in faults if f.id not in caught and f.reveals not in (NOTHING, ROUNDING)]
 
 
+def catch_of(fault: str, case: str, release: str, failing: Sequence[Outcome]) -> Catch:
+    """The catch that some failing claims are: the one with the largest effect speaks for all.
+
+    Args:
+        fault: id of what was caught.
+        case: id of the case that caught it.
+        release: the release of the model.
+        failing: outcomes that do not hold, at least one.
+    """
+    effects: Mapping[str, float] = {
+        outcome.label: float("inf")
+        if _numberless(outcome.verdict.grade, outcome.verdict.ratio)
+        else outcome.verdict.ratio
+        for outcome in failing
+    }
+    finite = {label: ratio for label, ratio in effects.items() if ratio != float("inf")} or effects
+    label = max(finite, key=lambda name: finite[name])
+    return Catch(fault, case, release, label, finite[label])
+
+
 def _detect(
     family: str, fault_ids: Sequence[str], *, checkpoints: Path, examples: int, releases: tuple[str, ...]
 ) -> list[Catch]:
@@ -188,17 +208,7 @@ def _judge(
     runs: Any, case: Case, trial: Trial, checkpoint: Checkpoint, plan: Plan, fault_id: str
 ) -> Catch | None:
     failing = [outcome for outcome in judge_plan(runs, "faulty", checkpoint, plan) if not outcome.holds]
-    if not failing:
-        return None
-    effects: Mapping[str, float] = {
-        outcome.label: float("inf")
-        if _numberless(outcome.verdict.grade, outcome.verdict.ratio)
-        else outcome.verdict.ratio
-        for outcome in failing
-    }
-    finite = {label: ratio for label, ratio in effects.items() if ratio != float("inf")} or effects
-    label = max(finite, key=lambda name: finite[name])
-    return Catch(fault_id, case.id, trial.release, label, finite[label])
+    return catch_of(fault_id, case.id, trial.release, failing) if failing else None
 
 
 def _numberless(grade: Grade, ratio: float) -> bool:

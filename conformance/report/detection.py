@@ -68,7 +68,8 @@ def detection_page(cases: Sequence[Case], faults: Sequence[Fault], catches: Sequ
         f"Written by `{_COMMAND}`. {caught} of {len(shown)} faults that some input can reveal are caught;",
         f"{len(hidden)} more are listed at the end, with the reason why no comparison can tell them. Two",
         "effects are shown: the largest error / noise in the case that sees the fault best, and in the one",
-        "that sees it worst.",
+        "that sees it worst. Faults planted in engines' own code: see",
+        "[detection-engines.md](detection-engines.md).",
         "",
     ]
     for kind, members in by_kind(shown).items():
