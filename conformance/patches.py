@@ -140,9 +140,9 @@ class PatchedRuns:
         marked = checkpoint if self.patch is None else mark(checkpoint, self.patch, self.marks)
         return self.session.run(name, marked, feed)
 
-    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
+    def truth(self, checkpoint: Checkpoint, feed: Feed, faults: tuple[str, ...] = ()) -> Future[Truth]:
         """As `Session.truth`."""
-        return self.session.truth(checkpoint, feed)
+        return self.session.truth(checkpoint, feed, faults)
 
     def wait(self, what: str, pending: Future[T]) -> T:
         """As `Session.wait`."""
