@@ -17,7 +17,7 @@ from conformance.backends.reference import deviating
 from conformance.checkpoints.store import read_spec
 from conformance.families import FAMILIES, family_of
 from conformance.families.base import Spec
-from conformance.faults import faults_of
+from conformance.faults import combine, faults_of
 from conformance.feeds import CAPABILITIES, Feed, Phase
 from conformance.workers.adapter import Adapter
 
@@ -96,14 +96,14 @@ class ReferenceAdapter(Adapter):
         self, model: _Model, feed: Feed, faults: tuple[str, ...], relabelling: int
     ) -> np.ndarray:
         family = model.spec.family
-        changes = deviating.changes_of(family, faults)
+        found = deviating.named(family, faults)
         if faults not in model.arranged:
             while len(model.arranged) >= _KEPT_ARRANGEMENTS:
                 model.arranged.pop(next(iter(model.arranged)))
-            model.arranged[faults] = _arranged(model, faults_of(family).arrange, changes)
+            model.arranged[faults] = _arranged(model, faults_of(family).arrange, combine(found))
         arranged = model.arranged[faults]
         weights = self._weights(model if arranged is None else arranged, feed.dtype, relabelling)
-        return np.asarray(deviating.run(model.spec, weights, feed, changes).numpy())
+        return np.asarray(deviating.run(model.spec, weights, feed, found).numpy())
 
     def versions(self) -> dict[str, str]:
         return {name: metadata.version(name) for name in ("torch", "numpy", "safetensors")}

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from conformance.errors import Unsupported
 from conformance.families.base import Spec
-from conformance.faults import combine, faults_of, find
+from conformance.faults import BATCH, UNLIKE_ROWS, Fault, combine, faults_of, find
 from conformance.feeds import Feed, Forward, Reorder, Step
 
-__all__ = ["PREFIX", "changes_of", "read_order", "run"]
+__all__ = ["PREFIX", "named", "read_order", "run"]
 
 PREFIX = "faults:"
 
@@ -32,24 +31,28 @@ def read_order(order: str) -> tuple[tuple[str, ...], int]:
     return tuple(sorted(names.split(","))) if names else (), int(number)
 
 
-def changes_of(family: str, faults: Sequence[str]) -> dict[str, Any]:
-    """What some faults of a family change.
+def named(family: str, ids: Sequence[str]) -> tuple[Fault, ...]:
+    """Some faults of a family, which one model can have together.
 
     Raises:
         BadInput: there is no fault of that name, or two of them exclude each other.
     """
     bank = faults_of(family).FAULTS
-    return combine(find(bank, name) for name in faults)
+    found = tuple(find(bank, name) for name in ids)
+    combine(found)
+    return found
 
 
-def run(spec: Spec, weights: Mapping[str, Tensor], feed: Feed, changes: Mapping[str, Any]) -> Tensor:
+def run(spec: Spec, weights: Mapping[str, Tensor], feed: Feed, faults: Sequence[Fault]) -> Tensor:
     """Logits [B, T, V] of one feed; rows of unequal length without padding run one by one.
+
+    Where a fault makes rows depend on each other, they run together, and what is beyond a row is hidden.
 
     Raises:
         Unsupported: such rows are to be moved.
     """
-    model = faults_of(spec.family)
-    if "ragged" not in feed.requires:
+    model, changes = faults_of(spec.family), combine(faults)
+    if "ragged" not in feed.requires or any(c in (BATCH, UNLIKE_ROWS) for f in faults for c in f.where):
         logits: Tensor = model.run(spec, weights, feed, changes)
         return logits
     rows = [model.run(spec, weights, _alone(feed, row), changes)[0] for row in range(feed.batch)]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from conformance.backends.reference.adapter import ReferenceAdapter
-from conformance.backends.reference.deviating import PREFIX, changes_of
+from conformance.backends.reference.deviating import PREFIX, named
 from conformance.feeds import Feed
 
 __all__ = ["FaultyAdapter"]
@@ -39,7 +39,7 @@ class FaultyAdapter(ReferenceAdapter):
             BadInput: the family has no fault of that name, or two of them exclude each other.
         """
         model = super().prepare(checkpoint)
-        changes_of(model.spec.family, self._ids)
+        named(model.spec.family, self._ids)
         return model
 
     def run_in_order(self, model: Any, feed: Feed, order: str) -> np.ndarray:

@@ -134,6 +134,18 @@ class TestRagged:
         assert not off[0, :8].any()
         assert not off[1:].any()
 
+    @pytest.mark.parametrize("fault", ["rows-see-previous", "rows-share-positions"])
+    def test_rows_that_depend_on_each_other_run_together(
+        self, adapter: ReferenceAdapter, model: object, fault: str
+    ) -> None:
+        got = adapter.run_in_order(model, RAGGED, f"faults:{fault}")  # type: ignore[arg-type]
+        want = adapter.run(model, RAGGED)  # type: ignore[arg-type]
+        off = [
+            np.abs(got[row, cells] - want[row, cells]).max() > 1e-6 for row, cells in enumerate(RAGGED.real)
+        ]
+        # Ragged rows all begin at place 0, so they share their positions anyhow.
+        assert off == ([False, True, True] if fault == "rows-see-previous" else [False] * 3)
+
     def test_rows_cannot_be_moved(self, adapter: ReferenceAdapter, model: object) -> None:
         moved = replace(RAGGED, steps=(Forward(8), Reorder((1, 0, 2)), Forward(4)))
         with pytest.raises(Unsupported, match="moves rows of unequal length that have no padding"):
