@@ -5,6 +5,7 @@ Which model runs is decided by the architecture that the family's GGUF form name
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from conformance.backends.llama_cpp.steps import plan
+from conformance.checkpoints.store import read_spec
+from conformance.errors import Unsupported
+from conformance.families.base import LOCAL
 from conformance.feeds import Feed
 from conformance.workers.adapter import Adapter
 
@@ -54,9 +58,20 @@ class LlamaCppAdapter(Adapter):
         self.releases = tuple(options.get("releases", ()))  # type: ignore[misc]
         self._swa_full = bool(options.get("swa_full", False))
         self._threads = int(options.get("threads", 1))
+        # Its last words are then the assertion that failed, not a debugger's.
+        os.environ["GGML_NO_BACKTRACE"] = "1"
 
     def prepare(self, checkpoint: Path) -> Loaded:
-        """Keep the directory; GGUF files are written when a feed first asks for their dtype."""
+        """Keep the directory; GGUF files are written when a feed first asks for their dtype.
+
+        Raises:
+            Unsupported: no layer is local: llama.cpp would abort, and take this process with it.
+        """
+        if LOCAL not in read_spec(checkpoint).layer_kinds:
+            raise Unsupported(
+                "llama.cpp aborts on a model with a window but no local layer: "
+                "GGML_ASSERT(hparams.is_swa_any()) failed"
+            )
         return Loaded(checkpoint)
 
     def run(self, model: Loaded, feed: Feed) -> np.ndarray:
