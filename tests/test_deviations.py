@@ -155,7 +155,10 @@ def test_every_file_of_ours_belongs_to_a_backend_and_can_be_read() -> None:
             {'"training/*"': '"trainig/*"'},
             "case = 'trainig/*', but should be a pattern that matches a case [reference.toml entry 1]",
         ),
-        ({'"2604"': '"2605"'}, "release = '2605', but should be one of 2604, 4k [reference.toml entry 1]"),
+        (
+            {'"2604"': '"2605"'},
+            "release = '2605', but should be one of 2604, 4k, gemma-4 [reference.toml entry 1]",
+        ),
     ],
 )
 def test_an_entry_that_can_match_nothing_stops_the_run(

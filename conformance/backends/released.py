@@ -38,7 +38,7 @@ def sources_of(named: Iterable[str]) -> dict[str, str]:
     Raises:
         BadInput: an option is malformed.
     """
-    releases = [release.name for name in FAMILIES for release in family_of(name).releases]
+    releases = [r.name for name in FAMILIES for r in family_of(name).releases if r.code_files]
     return parse_sources(named, os.environ, releases)
 
 

@@ -67,7 +67,7 @@ class Spec(ABC):
 
 @dataclass(frozen=True)
 class Release:
-    """The authority on meaning, and where its code can be had."""
+    """The authority on meaning, and where its code can be had; no files where it has no remote code."""
 
     name: str
     repository: str
