@@ -262,8 +262,8 @@ def test_the_project_s_own_must_be_the_fixed_set(
     failure = (
         2,
         "",
-        "conformance: golden gemma4-gemma-4-sharing-decode-bfloat16 is missing: it is in the fixed set, but was "
-        "not recorded\n",
+        "conformance: golden gemma4-gemma-4-sharing-decode-bfloat16 is missing: it is in the fixed set, but "
+        "was not recorded\n",
     )
     assert toys("golden", "verify") == failure
     assert toys("golden", "list") == failure
