@@ -28,19 +28,19 @@ def _probe(label: str, feed: Feed, trial: Trial, reach: int) -> WindowSpan:
 
 
 def _span(trial: Trial, feed: Feed) -> int:
-    return feed.width if trial.spec.layer_kinds == (GLOBAL,) else trial.spec.window_span
+    return feed.width if trial.spec.probes == GLOBAL else trial.spec.window_span
 
 
 def _reach(trial: Trial) -> int:
     # Beyond a local layer's span nothing can be seen; a global layer sees everything.
-    return trial.drawn.width if trial.spec.layer_kinds == (GLOBAL,) else trial.spec.window_size + 4
+    return trial.drawn.width if trial.spec.probes == GLOBAL else trial.spec.window_size + 4
 
 
 def _plan(trial: Trial, *claims: Claim) -> Plan:
     return Plan(
         claims=claims,
         witnesses=(
-            Witness("one layer was probed", trial.spec.num_hidden_layers == 1),
+            Witness("one layer was probed", trial.spec.probes is not None),
             Witness("tokens beyond the window were changed", trial.drawn.width > trial.spec.window_size + 2),
         ),
     )

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from conformance.backends.registry import DEFAULT_BACKENDS, Backend, backend_named, known_backends
-from conformance.backends.released import code_words, dresser, released_code
+from conformance.backends.released import code_words, dresser, released_code, sources_of
 from conformance.bundles import write_bundle
 from conformance.case import Case, case_directory, known_cases
 from conformance.cells import FAIL, KNOWN, NOT_APPLICABLE, PASS, Cell, CellResult, judge
-from conformance.checkpoints.release_code import parse_sources
 from conformance.checkpoints.store import open_checkpoint
 from conformance.deviations import Deviation, Prediction, Refusal, read_deviations
 from conformance.environments import cache_directory
@@ -71,7 +70,7 @@ def read_options(given: Any) -> Options:
         releases=tuple(releases),
         examples=given.examples,
         checkpoint=Path(given.checkpoint) if given.checkpoint else None,
-        release_code=parse_sources(given.release_code, os.environ, of_families),
+        release_code=sources_of(given.release_code),
         shrink=given.shrink,
         again=_again(given),
         bounds=Bounds(run_seconds=given.timeout_run, memory_bytes=int(given.memory * 2**30)),

@@ -429,7 +429,7 @@ class TestNoBundle:
 
     def test_an_unknown_family(self, write: Write) -> None:
         _, message = self.edited(write, lambda content: content.update(family="plamo9"))
-        assert message == "model_type = 'plamo9', but should be plamo3"
+        assert message == "model_type = 'plamo9', but should be plamo3 or gemma4"
 
     def test_an_unknown_layout(self, write: Write) -> None:
         file, message = self.edited(write, lambda content: content["layout"].update(folded=True))

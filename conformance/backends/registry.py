@@ -141,7 +141,7 @@ def known_backends() -> dict[str, Backend]:
             title=own.title,
             environment=own.environment,
             adapter=own.adapter,
-            options={"releases": list(own.releases)},
+            options={**own.options, "releases": list(own.releases)},
             family=name,
             release_code=own.release_code,
             releases=own.releases,

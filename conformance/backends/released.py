@@ -38,7 +38,7 @@ def sources_of(named: Iterable[str]) -> dict[str, str]:
     Raises:
         BadInput: an option is malformed.
     """
-    releases = [release.name for name in FAMILIES for release in family_of(name).releases]
+    releases = [r.name for name in FAMILIES for r in family_of(name).releases if r.code_files]
     return parse_sources(named, os.environ, releases)
 
 
@@ -46,7 +46,8 @@ def dresser(code: ReleasedCode | None, checkpoints: Path) -> Callable[[Checkpoin
     """What makes of a checkpoint the directory that a backend is given.
 
     Released code is laid beside the weights where the user named it. Without a name, a directory that a
-    user brought gets our stand-in in the place of whatever code lies in it; generated ones have it already.
+    user brought gets our stand-in in the place of whatever code lies in it, or no code where the family has
+    none; generated ones are right already.
     """
     if code is not None:
         return partial(dress, code=code, root=checkpoints)
@@ -61,7 +62,7 @@ def dresser(code: ReleasedCode | None, checkpoints: Path) -> Callable[[Checkpoin
 
 def _standin(checkpoint: Checkpoint) -> ReleasedCode:
     family = family_of(checkpoint.spec.family)
-    return code_in(family.standin, family.auto_map[checkpoint.spec.release])
+    return code_in(family.standin, family.auto_map.get(checkpoint.spec.release, {}))
 
 
 def code_words(backend: Backend, code: ReleasedCode | None) -> str:

@@ -45,14 +45,19 @@ class ReleasedCode:
     """A release's own remote code.
 
     Attributes:
-        path: snapshot directory.
+        path: snapshot directory; None for no code at all.
         sha256: hash over names and contents of its Python files, in name order.
         auto_map: what its config.json says of it.
     """
 
-    path: Path
+    path: Path | None
     sha256: str
     auto_map: Mapping[str, str]
+
+    @property
+    def files(self) -> list[Path]:
+        """Its Python files, in name order."""
+        return [] if self.path is None else sorted(self.path.glob("*.py"))
 
 
 def parse_sources(
@@ -110,10 +115,10 @@ def resolve(source: str, release: Release, python: str) -> ReleasedCode:
     return code_in(path, auto_map)
 
 
-def code_in(path: Path, auto_map: Mapping[str, str]) -> ReleasedCode:
+def code_in(path: Path | None, auto_map: Mapping[str, str]) -> ReleasedCode:
     """The Python files of a directory, hashed, with the classes that `auto_map` names in them."""
     digest = hashlib.sha256()
-    for file in sorted(path.glob("*.py")):
+    for file in ReleasedCode(path, "", auto_map).files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return ReleasedCode(path, digest.hexdigest(), auto_map)
 
@@ -127,9 +132,11 @@ def dress(checkpoint: Checkpoint, code: ReleasedCode, root: Path) -> Checkpoint:
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=root))
         try:
             config = json.loads((checkpoint.path / "config.json").read_text())
-            config["auto_map"] = dict(code.auto_map)
+            config.pop("auto_map", None)
+            if code.auto_map:
+                config["auto_map"] = dict(code.auto_map)
             (draft / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-            for file in code.path.glob("*.py"):
+            for file in code.files:
                 shutil.copyfile(file, draft / file.name)
             for file in checkpoint.path.glob("*.safetensors*"):
                 _share(file, draft / file.name)

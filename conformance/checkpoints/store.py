@@ -18,7 +18,7 @@ import safetensors
 from conformance.checkpoints.container import write_container
 from conformance.checkpoints.layout import Layout
 from conformance.errors import BadInput
-from conformance.families import FAMILIES, family_of
+from conformance.families import family_of, family_of_model
 from conformance.families.base import Spec
 
 __all__ = ["Checkpoint", "Layout", "open_checkpoint", "write_checkpoint"]
@@ -69,9 +69,11 @@ def write_checkpoint(
     """
     family = family_of(spec.family)
     config = spec.to_config(omit_defaults=layout.omit_defaults)
-    config["auto_map"] = dict(family.auto_map[spec.release])
+    if family.standin is not None:
+        config["auto_map"] = dict(family.auto_map[spec.release])
     config["torch_dtype"] = layout.dtype
-    code = {path.name: path.read_bytes() for path in sorted(family.standin.glob("*.py"))}
+    files = [] if family.standin is None else sorted(family.standin.glob("*.py"))
+    code = {path.name: path.read_bytes() for path in files}
     weights = _hash_of_weights(spec, seed, layout.recipe)
     content = hashlib.sha256(json.dumps([config, asdict(layout), weights], sort_keys=True).encode())
     for name, text in code.items():
@@ -142,10 +144,7 @@ def read_spec(path: Path) -> Spec:
         raise BadInput(f"config.json = {type(config).__name__}, but should be an object [{file}]")
     if "model_type" not in config:
         raise BadInput(f"model_type is missing, but names the family [{file}]")
-    name = config["model_type"]
-    if name not in list(FAMILIES):  # a list, for JSON has values that no dictionary can be asked for
-        raise BadInput.value("model_type", name, " or ".join(FAMILIES), str(file))
-    return family_of(name).spec_from_config(config, str(file))
+    return family_of_model(config["model_type"], str(file)).spec_from_config(config, str(file))
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,6 +47,11 @@ class Spec(ABC):
     def layer_kinds(self) -> tuple[str, ...]:
         """`local` or `global` for every layer."""
 
+    @property
+    def probes(self) -> str | None:
+        """The kind of the one layer that mixes tokens, or None where several do."""
+        return self.layer_kinds[0] if self.num_hidden_layers == 1 else None
+
     @abstractmethod
     def describe(self) -> str:
         """The spec in a few words, for reports."""
@@ -62,7 +67,7 @@ class Spec(ABC):
 
 @dataclass(frozen=True)
 class Release:
-    """The authority on meaning, and where its code can be had."""
+    """The authority on meaning, and where its code can be had; no files where it has no remote code."""
 
     name: str
     repository: str
@@ -72,14 +77,18 @@ class Release:
 
 @dataclass(frozen=True)
 class FamilyBackend:
-    """A backend that exists for one family only: a release's own code on a pinned Transformers."""
+    """A backend that exists for one family only.
+
+    A release's own remote code on a pinned Transformers, or without `release_code` the library's own.
+    """
 
     name: str
     title: str
     releases: tuple[str, ...]
     environment: str
     adapter: str
-    release_code: str
+    release_code: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,18 +125,20 @@ class Published:
     section: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """Everything that generic code may ask of a family.
 
     Attributes:
-        name: `model_type` of config.json.
+        name: as on the command line.
+        model_types: what config.json may have as `model_type`.
         releases: what the reference implements, in report order.
         spec_from_config: config.json (and where it was read) → spec.
         parameters: spec → parameter name → shape, in checkpoint order.
         weights: (spec, seed, recipe) → parameter name → float32 array holding BF16 values. The recipe
             `telling` makes every rule of the model leave a trace; `fresh` is an untrained model.
-        standin: directory of the remote code that checkpoints carry when no released code is named.
+        standin: directory of the remote code that checkpoints carry when no released code is named; None
+            where engines need none.
         auto_map: release → the `auto_map` of config.json that goes with `standin`.
         specs: (release, limits) → strategy of tiny specs; imports hypothesis when called.
         reference: module of the oracle (`forward`, `Casts`), imported in the reference worker only.
@@ -143,12 +154,13 @@ class Family:
     """
 
     name: str
+    model_types: tuple[str, ...]
     releases: tuple[Release, ...]
     spec_from_config: Callable[[Mapping[str, Any], str | None], Spec]
     parameters: Callable[[Spec], dict[str, tuple[int, ...]]]
     weights: Callable[[Spec, int, str], dict[str, np.ndarray]]
-    standin: Path
-    auto_map: Mapping[str, Mapping[str, str]]
+    standin: Path | None = None
+    auto_map: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     specs: Callable[..., SearchStrategy[Any]]
     reference: str
     symmetries: str

@@ -275,7 +275,10 @@ def test_config_json_must_name_the_family(brought: Path) -> None:
 @pytest.mark.parametrize("name", ["llama", None, ["plamo3"], {}])
 def test_another_family_is_named_with_its_file(brought: Path, name: Any) -> None:
     reconfigure(brought, lambda config: config.update(model_type=name))
-    assert message_of(brought) == f"model_type = {name!r}, but should be plamo3 [{brought / 'config.json'}]"
+    assert (
+        message_of(brought)
+        == f"model_type = {name!r}, but should be plamo3 or gemma4_text or gemma4 [{brought / 'config.json'}]"
+    )
 
 
 def test_a_missing_key_is_named_with_its_file(brought: Path) -> None:

@@ -76,16 +76,16 @@ def test_a_run_that_broke_off_is_no_verdict(
 BAD_INPUT = {
     "an unknown backend": (
         ["--backend", "refrence"],
-        "backend = 'refrence', but should be one of reference, plamo3-2604, plamo3-4k, vllm, module:Class, "
-        "or a worker's command; did you mean reference?",
+        "backend = 'refrence', but should be one of reference, plamo3-2604, plamo3-4k, gemma4-eager, "
+        "gemma4-sdpa, vllm, module:Class, or a worker's command; did you mean reference?",
     ),
     "an unknown release": (
         ["--backend", "reference", "--release", "2605"],
-        "release = '2605', but should be one of 2604, 4k",
+        "release = '2605', but should be one of 2604, 4k, gemma-4",
     ),
     "an unknown family": (
         ["--backend", "reference", "--family", "plamo2"],
-        "family = 'plamo2', but should be one of plamo3",
+        "family = 'plamo2', but should be one of plamo3, gemma4",
     ),
     "no examples": (
         ["--backend", "reference", "--examples", "0"],
@@ -174,7 +174,7 @@ BAD_CHECKPOINTS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a family that is not known": (
         edited(model_type="llama"),
-        "model_type = 'llama', but should be plamo3 [{d}/config.json]",
+        "model_type = 'llama', but should be plamo3 or gemma4_text or gemma4 [{d}/config.json]",
     ),
     "a missing key": (
         edited(head_dim=None),
@@ -266,6 +266,7 @@ class TestForReal:
         assert [(c["case"], c["release"], c["status"]) for c in report["cells"]] == [
             ("reference/whole", "2604", "pass"),
             ("reference/whole", "4k", "pass"),
+            ("reference/whole", "gemma-4", "pass"),
         ]
         assert report["backends"]["reference"]["code"] == "its own"
 

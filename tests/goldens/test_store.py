@@ -319,7 +319,7 @@ TAMPERED: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "sealed with an unknown family": (
         edit_entry(sealed=True, family="llama"),
-        MALFORMED.replace("{{}}", "model_type = 'llama', but should be plamo3"),
+        MALFORMED.replace("{{}}", "model_type = 'llama', but should be plamo3 or gemma4"),
     ),
     "sealed with a spec that is none": (
         edit_entry(sealed=True, spec={}),

@@ -1,4 +1,4 @@
-"""Any causal language model that Transformers loads from a checkpoint directory with its remote code.
+"""Any causal language model that Transformers loads from a checkpoint directory, remote code or its own.
 
 Knows no family: the model is what ``AutoModelForCausalLM`` makes of the directory, the cache is the one
 that the model itself creates, and cache operations are that cache's own methods.
@@ -47,7 +47,7 @@ class _Loaded:
 
 
 class TransformersAdapter(Adapter):
-    """Runs feeds on ``AutoModelForCausalLM.from_pretrained(directory, trust_remote_code=True)``.
+    """Runs feeds on what ``AutoModelForCausalLM.from_pretrained`` makes of a directory.
 
     Options:
         releases: the releases that the remote code claims.
@@ -55,6 +55,7 @@ class TransformersAdapter(Adapter):
         scratch: directory for Transformers' copies of remote code; a temporary one by default. What is
             put there is removed at exit.
         attention: attention implementation to ask for; by default what Transformers chooses.
+        remote_code: run the remote code in the directory; without it, the library's own class is loaded.
     """
 
     capabilities = frozenset(CAPABILITIES) - {"ragged"}
@@ -136,7 +137,7 @@ class TransformersAdapter(Adapter):
         network, info = self._transformers.AutoModelForCausalLM.from_pretrained(
             str(directory),
             dtype=_DTYPES[dtype],
-            trust_remote_code=True,
+            trust_remote_code=bool(self.options.get("remote_code", True)),
             local_files_only=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # so that shapes are reported like the other two problems
@@ -198,7 +199,7 @@ def _forwards(network: Any, feed: Feed) -> Iterator[Tensor]:
     past: Any = None
     for step in feed.steps:
         if isinstance(step, Forward):
-            inputs = _inputs(feed, next(phases))
+            inputs = _inputs(feed, next(phases), network, past)
             if past is not None:
                 inputs["past_key_values"] = past
             answer = network(**inputs, use_cache=cached)
@@ -209,17 +210,22 @@ def _forwards(network: Any, feed: Feed) -> Iterator[Tensor]:
             _operate(past, step)
 
 
-def _inputs(feed: Feed, phase: Phase) -> dict[str, Tensor]:
+def _inputs(feed: Feed, phase: Phase, network: Any, past: Any) -> dict[str, Any]:
     """Arguments of one forward step: only what the feed says, so that nothing else can matter."""
     new = range(phase.start, phase.start + phase.columns)
-    inputs = {"input_ids": _cut(feed.tokens, new)}
+    inputs: dict[str, Any] = {"input_ids": _cut(feed.tokens, new)}
     if feed.positions is not None:
         inputs["position_ids"] = _cut(feed.positions, new)
     cells = [[*context, *((row, column) for column in new)] for row, context in enumerate(phase.context)]
     real = torch.tensor([[column in feed.real[source] for source, column in row] for row in cells])  # [B, S]
     if feed.segments is not None:
         segment = torch.tensor([[feed.segments[source][column] for source, column in row] for row in cells])
-        inputs["attention_mask"] = _packed(segment, real, phase.columns)
+        own = type(network).__module__.startswith("transformers.")
+        inputs["attention_mask"] = (
+            _masks_of_library(segment, real, phase.columns, network, past)
+            if own
+            else _packed(segment, real, phase.columns)
+        )
     elif feed.padding is not None:
         inputs["attention_mask"] = real.long()
     return inputs
@@ -231,6 +237,25 @@ def _packed(segment: Tensor, real: Tensor, new: int) -> Tensor:
     causal = torch.ones(total, total, dtype=torch.bool).tril()
     seen = causal & (segment[:, :, None] == segment[:, None, :]) & real[:, None, :]
     return seen[:, None, total - new :]
+
+
+def _masks_of_library(segment: Tensor, real: Tensor, new: int, network: Any, past: Any) -> Any:
+    """What the library's own models take for segments: masks that it builds, one for each type of layer.
+
+    A mask of ours would be taken as it is, for layers with a window too, and as a boolean in sums.
+    """
+    masking = importlib.import_module("transformers.masking_utils")
+
+    def within(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return segment[row, query] == segment[row, key]
+
+    return masking.create_masks_for_generate(
+        config=network.config,
+        inputs_embeds=torch.empty(len(segment), new, 1, dtype=network.dtype),  # for its size and dtype alone
+        attention_mask=None if real.all() else real.long(),
+        past_key_values=past,
+        and_mask_function=within,
+    )
 
 
 def _cut(grid: Sequence[Sequence[int]], columns: range) -> Tensor:

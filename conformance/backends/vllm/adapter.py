@@ -53,6 +53,11 @@ _ENVIRONMENT: Mapping[str, str] = {
 }
 
 
+# At the first run: "Unsupported CPU attention configuration: head_dim=16 isa=2 kv_cache_idx=0".
+# vLLM's list of head sizes lacks 48, but its kernels take it.
+_HEAD_SIZES = {"one_of": [32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512]}
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A checkpoint directory whose engines are built when a feed of their dtype first comes.
@@ -77,11 +82,7 @@ class VllmAdapter(Adapter):
 
     capabilities: ClassVar[frozenset[str]] = frozenset({"batch", "decode", "chunked", "ragged"})
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
-    limits: ClassVar[Limits] = {
-        # At the first run: "Unsupported CPU attention configuration: head_dim=16 isa=2 kv_cache_idx=0".
-        # vLLM's list of head sizes lacks 48, but its kernels take it.
-        "head_dim": {"one_of": [32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512]},
-    }
+    limits: ClassVar[Limits] = {"head_dim": _HEAD_SIZES, "global_head_dim": _HEAD_SIZES}
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

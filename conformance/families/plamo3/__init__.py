@@ -31,6 +31,7 @@ def _auto_map(release: str) -> dict[str, str]:
 
 FAMILY = Family(
     name="plamo3",
+    model_types=("plamo3",),
     releases=(
         Release(
             name="2604",

@@ -142,7 +142,7 @@ def test_sharded_and_bfloat16_checkpoints_hold_the_same_values(
 
 
 def test_what_it_says_of_itself(adapter: ReferenceAdapter) -> None:
-    assert adapter.releases == ("2604", "4k")
+    assert adapter.releases == ("2604", "4k", "gemma-4")
     assert ReferenceAdapter({"releases": ["4k"]}).releases == ("4k",)
     assert adapter.versions()["torch"] == torch.__version__
     numerics = ReferenceAdapter({"threads": 1}).numerics()

@@ -115,9 +115,8 @@ class TestDeclarations:
         assert adapter.orders == ()
 
     def test_head_sizes(self) -> None:
-        assert VllmAdapter({}).limits == {
-            "head_dim": {"one_of": [32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512]}
-        }
+        sizes = {"one_of": [32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512]}
+        assert VllmAdapter({}).limits == {"head_dim": sizes, "global_head_dim": sizes}
 
     def test_what_the_process_is_told_before_vllm_is_imported(self) -> None:
         VllmAdapter({"threads": 2})
