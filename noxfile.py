@@ -15,6 +15,14 @@ HOST = "conformance/backends/reference/requirements.txt"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
+# The backends of a run that names none, and the family of one that names none.
+FAMILY = "plamo3"
+DEFAULT = {
+    "plamo3": ("reference", "plamo3-2604", "plamo3-4k", "vllm"),
+    "gemma4": ("reference", "gemma4-eager", "gemma4-sdpa", "vllm"),
+}
+
+
 def _install(session: nox.Session, *requirements: str) -> None:
     pinned = [argument for file in (HOST, *requirements) for argument in ("-r", file)]
     session.install(*pinned)
@@ -23,15 +31,18 @@ def _install(session: nox.Session, *requirements: str) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """All cases on the default backends; arguments after -- go to pytest."""
+    """All cases of a family on its default backends; arguments after -- go to pytest."""
     _install(session)
-    backends = _chosen(session.posargs)
+    families = _given("--family", session.posargs) or [FAMILY]
+    backends = _given("--backend", session.posargs)
+    backends = backends or list(dict.fromkeys(name for family in families for name in DEFAULT[family]))
     session.run("conformance", "env", "sync", *backends)
-    arguments = [argument for name in backends for argument in ("--backend", name)]
-    rest = _without_backends(session.posargs)
-    reports = ("--json", "build/conformance.json", "--html", "build/conformance.html")
-    junit = ("--junitxml", "build/junit-conformance.xml")
-    session.run("pytest", "cases", "-rfE", *junit, *arguments, *reports, *rest, env=THREADS)
+    chosen = [f"--family={name}" for name in families] + [f"--backend={name}" for name in backends]
+    rest = _without(("--family", "--backend"), session.posargs)
+    name = "-".join(("conformance", *(family for family in families if family != FAMILY)))
+    reports = ("--json", f"build/{name}.json", "--html", f"build/{name}.html")
+    junit = ("--junitxml", f"build/junit-{name}.xml")
+    session.run("pytest", "cases", "-rfE", *junit, *chosen, *reports, *rest, env=THREADS)
 
 
 @nox.session
@@ -64,28 +75,26 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", "tests", "--junitxml", "build/junit-tests.xml", *session.posargs, env=THREADS)
 
 
-DEFAULT = ("reference", "plamo3-2604", "plamo3-4k", "vllm")
-
-
-def _chosen(arguments: list[str]) -> tuple[str, ...]:
-    named = [after for before, after in pairwise(arguments) if before == "--backend"]
-    named += [a.removeprefix("--backend=") for a in arguments if a.startswith("--backend=")]
-    return tuple(named) or DEFAULT
-
-
-def _without_backends(arguments: list[str]) -> list[str]:
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if not skip and argument != "--backend" and not argument.startswith("--backend="):
-            kept.append(argument)
-        skip = argument == "--backend"
-    return kept
-
-
 @nox.session
 def calibrate(session: nox.Session) -> None:
     """Measure what ROUNDING and DRIFT rest on, and write docs/tolerances.md; after --, e.g. --models 5."""
     _install(session, "conformance/calibration/requirements.txt")
-    session.run("conformance", "env", "sync", *DEFAULT)
+    session.run("conformance", "env", "sync", *DEFAULT[FAMILY])
     session.run("python", "-m", "conformance.calibration", "--plots", *session.posargs, env=THREADS)
+
+
+def _given(option: str, arguments: list[str]) -> list[str]:
+    """The values of an option that may be repeated."""
+    named = [after for before, after in pairwise(arguments) if before == option]
+    return named + [a.removeprefix(f"{option}=") for a in arguments if a.startswith(f"{option}=")]
+
+
+def _without(options: tuple[str, ...], arguments: list[str]) -> list[str]:
+    """The arguments without some options and their values."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if not skip and argument not in options and argument.partition("=")[0] not in options:
+            kept.append(argument)
+        skip = argument in options
+    return kept

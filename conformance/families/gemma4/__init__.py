@@ -61,7 +61,8 @@ FAMILY = Family(
         ),
         "float64": (),
     },
-    claims={"vllm": RELEASES},
+    claims=dict.fromkeys(("vllm", "mlx", "llama-cpp"), RELEASES),
+    gguf="conformance.families.gemma4.gguf",
     published=PUBLISHED,
     golden_models=GOLDEN_MODELS,
     layouts=layouts,  # type: ignore[arg-type]
