@@ -336,6 +336,6 @@ def _spans(runner: Runner, backend: str, setting: Setting) -> list[Span]:
 def _kinds(ask: _Asker, setting: Setting) -> dict[str, bool]:
     found: dict[str, bool] = {}
     for reading in ask.readings(kind_probes(setting)):
-        kind = reading.probe.spec.layer_kinds[0]
+        kind = reading.probe.spec.probes or "every"
         found[kind] = found.get(kind, False) or not reading.conforms
     return found
