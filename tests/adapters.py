@@ -96,3 +96,14 @@ class Untouched(_Changed):
 
     def change(self, spec: Any, kind: str, block: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return dict(block)
+
+
+class Plain(ReferenceAdapter):
+    """The oracle, asked for no more than a plain engine can do: triage is quick."""
+
+    capabilities = frozenset({"decode"})
+    dtypes = ("float32",)
+
+
+class PlainWindowPlusOne(Plain, WindowPlusOne):
+    """The same with one token more in the window."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 import numpy as np
 
-from conformance.calibration.records import ALL_ORDERS, INEXACT, NOISE, Group, Level, Records
+from conformance.calibration.records import ALL_ORDERS, NOISE, Group, Level, Records
 from conformance.calibration.subjects import DTYPES
 from conformance.calibration.summary import (
     GOAL,
@@ -19,6 +19,7 @@ from conformance.calibration.summary import (
     choose,
     in_force,
     inexact_rows,
+    inexact_tail,
     reaches,
     rows,
     tail_of,
@@ -60,8 +61,8 @@ def document(records: Records) -> str:
         if one.least > rounding or one.reveals == ROUNDING
     }
     return _template().render(
-        rounding=_ratio(rounding),
-        drift=_ratio(drift),
+        rounding=f"{rounding:g}",
+        drift=f"{drift:g}",
         choice=choice,
         in_force=(rounding, drift) == (choice.rounding, choice.drift),
         positions=f"{sum(row.spread.positions for row in graded):,}",
@@ -89,6 +90,8 @@ def document(records: Records) -> str:
         stability=_stability(records),
         raised_table=_raised(records),
         luck=max(_new_relabellings(records, dtype)[ALL_ORDERS].worst for dtype in DTYPES),
+        casts_alone=_by_make(records, "bfloat16", "reference, orders of casts")["relabellings: 8"].worst,
+        blind=len(unseen(records, "float32", _BOUNDS[-1])),
         level_table=_levels(records, rounding),
         version_table=_versions(records),
         host=records.facts["host"],
@@ -103,7 +106,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"ratio": _ratio, "table": _table}
+    environment.filters |= {"number": "{:g}".format, "ratio": _ratio, "table": _table}
     return environment.get_template("tolerances.md.jinja")
 
 
@@ -145,12 +148,12 @@ def _alarms(records: Records, bound: float) -> Table:
 
 
 def _tail(records: Records) -> Table:
-    table: Table = [("dtype", "from", "beyond it", *(f"> {bound}" for bound in _TAIL_BOUNDS))]
-    for dtype in DTYPES:
-        for start in TAIL_STARTS:
-            tail = tail_of(records, dtype, start)
-            chances = (f"{tail.exponential(bound):.0e} … {tail.power(bound):.0e}" for bound in _TAIL_BOUNDS)
-            table.append((_NAMES[dtype], f"{start:g}", f"{tail.beyond:,} of {tail.of:,}", *chances))
+    tails = {(_NAMES[dtype], n): tail_of(records, dtype, n) for dtype in DTYPES for n in TAIL_STARTS}
+    tails |= {("FP32, functions as OpenCL allows", n): inexact_tail(records, n) for n in TAIL_STARTS}
+    table: Table = [("of", "from", "beyond it", *(f"> {bound}" for bound in _TAIL_BOUNDS))]
+    for (name, _), tail in tails.items():
+        chances = (f"{tail.exponential(bound):.0e} … {tail.power(bound):.0e}" for bound in _TAIL_BOUNDS)
+        table.append((name, f"{tail.start:.2f}", f"{tail.beyond:,} of {tail.of:,}", *chances))
     return table
 
 
@@ -186,7 +189,7 @@ def _faults(records: Records, bound: float) -> Table:
 
 
 def _unseen(records: Records, bound: float) -> Table:
-    table: Table = [("dtype", "fault", "part", "least", "most", "median position")]
+    table: Table = [("dtype", "fault", "part", "least", "most", "median position, least")]
     for dtype in DTYPES:
         for one in unseen(records, dtype, bound):
             ratios = (_ratio(one.least), _ratio(one.most), _ratio(one.median))
@@ -195,23 +198,17 @@ def _unseen(records: Records, bound: float) -> Table:
 
 
 def _bounds(records: Records) -> Table:
-    columns = ("beyond", "power law", "faults below")
-    inexact = ("FP32: functions as OpenCL allows, beyond",)
-    table: Table = [("bound", *(f"{_NAMES[d]}: {name}" for d in DTYPES for name in columns), *inexact)]
-    numbers = {number for number, group in records.numbered().items() if group.kind == INEXACT}
-    shares = records.numbered()
+    columns = ("beyond", "chance", "faults below")
+    inexact = "FP32, functions as OpenCL allows: chance"
+    table: Table = [("bound", *(f"{_NAMES[d]}: {name}" for d in DTYPES for name in columns), inexact)]
     for bound in _BOUNDS:
         cells: list[str] = []
         for dtype in DTYPES:
-            worst = max(tail_of(records, dtype, start).power(bound) for start in TAIL_STARTS)
+            chance = max(tail_of(records, dtype, start).power(bound) for start in TAIL_STARTS)
             beyond = alarms(records, dtype, bound).positions[0]
-            cells += [f"{beyond:,}", f"{worst:.0e}", str(len(unseen(records, dtype, bound)))]
-        allowed = sum(
-            one.ratio > bound
-            for one in records.large
-            if one.group in numbers and shares[one.group].engine.endswith(" 1")
-        )
-        table.append((str(bound), *cells, f"{allowed:,}"))
+            cells += [f"{beyond:,}", f"{chance:.0e}", str(len(unseen(records, dtype, bound)))]
+        chance = max(inexact_tail(records, start).power(bound) for start in TAIL_STARTS)
+        table.append((str(bound), *cells, f"{chance:.0e}"))
     return table
 
 
@@ -309,12 +306,12 @@ def _versions(records: Records) -> Table:
 
 
 def _table(table: Iterable[Sequence[str]]) -> str:
-    header, *body = table
-    lines = [header, ["---"] * len(header), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    header, *body = ("| " + " | ".join(line) + " |" for line in table)
+    return "\n".join([header, "|---" * (header.count(" | ") + 1) + "|", *body])
 
 
 def _ratio(ratio: float) -> str:
     if not np.isfinite(ratio):
         return "no number"
-    return f"{ratio:.3g}" if ratio < 100 else f"{ratio:,.0f}"
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:,.{digits}f}"

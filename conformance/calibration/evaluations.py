@@ -37,6 +37,7 @@ TRIED = tuple(f"relabel:{n}" for n in range(11, 19))
 NEW = tuple(f"relabel:{n}" for n in range(101, 105))
 COUNTS = (1, 2, 4, 8)
 SHARES = (1.0, 2.0, 4.0)
+SEEDS = (1, 2, 3)
 HALF = len(TRIED) // 2
 
 
@@ -126,9 +127,9 @@ class _Runs:
             self._known[key] = self._adapter.run_in_order(self._model, feed, order)
         return self._known[key]
 
-    def run_inexactly(self, feed: Feed, share: float) -> np.ndarray:
+    def run_inexactly(self, feed: Feed, share: float, seed: int) -> np.ndarray:
         inexact: Any = import_module("conformance.calibration.inexact")
-        with inexact.Inexact(share, seed=1):
+        with inexact.Inexact(share, seed):
             return np.asarray(self._adapter.run_in_order(self._model, feed, OWN))
 
 
@@ -166,9 +167,10 @@ def _inexact(note: Callable[..., Sample], reference: _Runs, feed: Feed, by: Judg
             INEXACT,
             f"reference, functions off by {share:g}",
             ALL_ORDERS,
-            ratios_of(reference.run_inexactly(feed, share), by.exact, by.noise),
+            ratios_of(reference.run_inexactly(feed, share, seed), by.exact, by.noise),
         )
         for share in SHARES
+        for seed in SEEDS
     ]
 
 

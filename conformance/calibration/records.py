@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-# Ratios beyond this are kept one by one.
-TAIL = 1.5
+# Ratios of engines that conform are kept one by one beyond this.
+TAIL = 2.0
 # Width of the bins in which the others are counted: 2.2 %.
 BINS_PER_OCTAVE = 32
 # What is judged: an engine that conforms, a make of noise, or an evaluation that is less exact on purpose.
@@ -117,6 +117,10 @@ class Spread:
         """How many ratios lie in bin `number` or above."""
         return sum(count for other, count in self.bins.items() if other >= number)
 
+    def middles(self) -> dict[float, int]:
+        """Ratio in the middle of each bin → its count."""
+        return {2 ** ((number + 0.5) / BINS_PER_OCTAVE): count for number, count in self.bins.items()}
+
     def __add__(self, other: Spread) -> Spread:
         bins = dict(self.bins)
         for number, count in other.bins.items():
@@ -136,7 +140,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Large:
-    """One ratio beyond `TAIL`."""
+    """One ratio beyond `TAIL`, of an engine that conforms."""
 
     group: int
     model: int
@@ -239,7 +243,9 @@ def gather(
         known = groups.get(sample.group, Spread(0, 0, {}))
         groups[sample.group] = known + spread_of(sample.ratios)
         totals.append(Total(number, sample.model, len(sample.ratios), _short(sample.ratios.max())))
-        for index in np.flatnonzero(sample.ratios > TAIL):
+        # Elsewhere they are many, and nothing is counted one by one.
+        beyond = sample.ratios > TAIL if sample.group.kind == CONFORMING else np.zeros(0, bool)
+        for index in np.flatnonzero(beyond):
             row, position = (int(n) for n in sample.places[index])
             large.append(Large(number, sample.model, row, position, _short(sample.ratios[index])))
     return Records(facts, groups, totals, large, [_five(e) for e in effects], [_five(e) for e in levels])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,19 +75,21 @@ class Tail:
         return float(self.beyond / self.of * (self.start / ratio) ** self.index)
 
 
-def fit_tail(ratios: Sequence[float], start: float, of: int) -> Tail:
+def fit_tail(counts: Mapping[float, int], start: float, of: int) -> Tail:
     """Fit both tails to the ratios beyond `start`, by maximum likelihood.
 
     Args:
-        ratios: at least those beyond `start`; others are left out.
+        counts: ratio → how often it was met; at least those beyond `start`, others are left out.
         start: where the tail begins.
         of: how many ratios there were in all.
 
     Raises:
         ValueError: fewer than two lie beyond `start`.
     """
-    beyond = np.array([ratio for ratio in ratios if ratio > start])
-    if len(beyond) < 2:
-        raise ValueError(f"{len(beyond)} ratios lie beyond {start}, but a tail needs two")
-    excess = float((beyond - start).mean())
-    return Tail(start, len(beyond), of, excess, float(1 / np.log(beyond / start).mean()))
+    beyond = {ratio: count for ratio, count in counts.items() if ratio > start}
+    many = sum(beyond.values())
+    if many < 2:
+        raise ValueError(f"{many} ratios lie beyond {start:g}, but a tail needs two")
+    ratios, weights = np.array(list(beyond)), np.array(list(beyond.values()))
+    excess = float(weights @ (ratios - start)) / many
+    return Tail(start, many, of, excess, many / float(weights @ np.log(ratios / start)))

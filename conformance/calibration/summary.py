@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from conformance.calibration.records import CONFORMING, INEXACT, Group, Records, Spread
@@ -21,14 +21,15 @@ __all__ = [
     "engine_of",
     "in_force",
     "inexact_rows",
+    "inexact_tail",
     "reaches",
     "rows",
     "tail_of",
     "unseen",
 ]
 
-# Where a tail begins: about one ratio in a hundred is beyond.
-TAIL_STARTS = (1.5, 2.0)
+# Where a tail begins: the ratio that one position in so many is beyond.
+TAIL_STARTS = (100, 1000)
 # What a bound should promise: at most one false alarm in a million positions, by the heavier tail.
 GOAL = 1e-6
 _MOST_DOUBLINGS = 16
@@ -88,16 +89,18 @@ class Choice:
     """What the rules make of the data.
 
     Attributes:
-        rounding: the least power of two that no conforming engine is beyond, whose chance of a false alarm
-            by the heavier tail is below `GOAL` in every dtype, and that no evaluation is beyond whose
-            functions are as inexact as an engine's may be.
+        rounding: the least power of two that nothing which may pass is beyond, and at which its chance of a
+            false alarm, by the heavier tail, is below `GOAL`: neither engines that conform, in any dtype, nor
+            evaluations whose functions are as inexact as an engine's may be.
+        measured: the same of the engines alone.
         drift: the power of two nearest to the middle, on a log scale, of `rounding` and `lowest`.
         highest: the largest ratio of an engine that conforms.
-        inexact: the largest ratio of such an evaluation.
+        inexact: the largest ratio of an inexact evaluation.
         lowest: the least effect of a fault in float32, of those beyond `rounding` somewhere.
     """
 
     rounding: float
+    measured: float
     drift: float
     highest: float
     inexact: float
@@ -161,11 +164,18 @@ def alarms(records: Records, dtype: str, bound: float) -> Alarms:
     )
 
 
-def tail_of(records: Records, dtype: str, start: float = TAIL_STARTS[0]) -> Tail:
-    """The tail of all ratios of engines that conform."""
-    numbers = dict(_graded(records, dtype))
-    of = sum(one.positions for one in records.totals if one.group in numbers)
-    return fit_tail([one.ratio for one in records.large if one.group in numbers], start, of)
+def tail_of(records: Records, dtype: str, start: int = TAIL_STARTS[0]) -> Tail:
+    """The tail of all ratios of engines that conform, from the one that one in `start` is beyond."""
+    return _tail(sum((row.spread for row in rows(records, dtype)), Spread(0, 0, {})), start)
+
+
+def inexact_tail(records: Records, start: int = TAIL_STARTS[0]) -> Tail:
+    """The same of evaluations whose functions are as inexact as an engine's may be; float32."""
+    return _tail(inexact_rows(records)[1.0].spread, start)
+
+
+def _tail(spread: Spread, start: int) -> Tail:
+    return fit_tail(spread.middles(), spread.quantile(1 - 1 / start), spread.positions)
 
 
 def reaches(records: Records, dtype: str) -> list[Reach]:
@@ -188,30 +198,30 @@ def unseen(records: Records, dtype: str, bound: float) -> list[Reach]:
 
 
 def choose(records: Records) -> Choice:
-    """Apply the two rules.
+    """Apply the rules.
 
     Raises:
         ValueError: no bound keeps the first one.
     """
     dtypes = dict.fromkeys(group.dtype for group in records.groups)
     highest = max(row.worst for dtype in dtypes for row in rows(records, dtype))
-    inexact = inexact_rows(records)[1.0].worst
     tails = [tail_of(records, dtype, start) for dtype in dtypes for start in TAIL_STARTS]
-    bounds = (2.0**doublings for doublings in range(1, _MOST_DOUBLINGS))
-    rounding = next(
-        (
-            bound
-            for bound in bounds
-            if bound >= max(highest, inexact) and all(tail.power(bound) < GOAL for tail in tails)
-        ),
-        None,
-    )
-    if rounding is None:
-        raise ValueError("no bound up to 2^15 promises so few false alarms")
+    measured = _least_bound(highest, tails)
+    inexact = inexact_rows(records)[1.0].worst
+    rounding = max(measured, _least_bound(inexact, [inexact_tail(records, n) for n in TAIL_STARTS]))
     lowest = min(
         one.least for one in reaches(records, "float32") if one.reveals == VALUES and one.most > rounding
     )
-    return Choice(rounding, 2.0 ** round(math.log2(rounding * lowest) / 2), highest, inexact, lowest)
+    drift = 2.0 ** round(math.log2(rounding * lowest) / 2)
+    return Choice(rounding, measured, drift, highest, inexact, lowest)
+
+
+def _least_bound(worst: float, tails: Sequence[Tail]) -> float:
+    for doublings in range(1, _MOST_DOUBLINGS):
+        bound = 2.0**doublings
+        if bound >= worst and all(tail.power(bound) < GOAL for tail in tails):
+            return bound
+    raise ValueError(f"no bound up to 2^{_MOST_DOUBLINGS - 1} promises so few false alarms")
 
 
 def in_force() -> tuple[float, float]:

@@ -11,7 +11,9 @@ from conformance.cli.env import environments
 from conformance.cli.golden import golden
 from conformance.cli.listing import listing
 from conformance.cli.mutants import mutants
+from conformance.cli.naming import naming
 from conformance.cli.replay import replay_bundle
+from conformance.cli.triage import triage
 from conformance.errors import BadInput
 
 __all__ = ["app", "main"]
@@ -25,7 +27,9 @@ app = typer.Typer(
 )
 app.command("list")(listing)
 app.command("check")(check)
+app.command("triage")(triage)
 app.command("mutants")(mutants)
+app.command("naming")(naming)
 app.command("replay")(replay_bundle)
 app.add_typer(environments, name="env")
 app.add_typer(golden, name="golden")

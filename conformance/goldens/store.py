@@ -40,7 +40,6 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 VERSION = 2
-UNSEALED = 1  # manifests of this version hold no seals; they are still read
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,11 @@ def read_goldens(directory: Path) -> dict[str, Golden]:
         version, entries = content["version"], content["goldens"]
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{MANIFEST} is no manifest of goldens: {error} [{manifest}]") from None
-    if version not in (UNSEALED, VERSION):
+    if version != VERSION:
         raise BadInput.value("version", version, str(VERSION), str(manifest))
     if not isinstance(entries, dict):
         raise BadInput(f"goldens = {type(entries).__name__}, but should be an object [{manifest}]")
-    goldens = {name: _read(directory, name, entry, version) for name, entry in entries.items()}
+    goldens = {name: _read(directory, name, entry) for name, entry in entries.items()}
     for file in sorted(directory.glob("*.safetensors")):
         if file.stem not in goldens:
             raise BadInput(f"golden {file.stem} is unused: no entry of {MANIFEST} names it [{file}]")
@@ -177,7 +176,7 @@ def weights_hash(spec: Spec, seed: int, layout: Layout) -> str:
     return digest.hexdigest()
 
 
-def _read(directory: Path, name: str, entry: Any, version: int) -> Golden:
+def _read(directory: Path, name: str, entry: Any) -> Golden:
     file, manifest = directory / f"{name}.safetensors", directory / MANIFEST
     if not isinstance(entry, dict):
         raise BadInput(f"golden {name} is no entry but {type(entry).__name__} [{manifest}]")
@@ -185,7 +184,7 @@ def _read(directory: Path, name: str, entry: Any, version: int) -> Golden:
         raise BadInput(
             f"golden {name} is missing: {MANIFEST} names it, but there is no {file.name} [{directory}]"
         )
-    if version != UNSEALED and entry.get("seal") != _seal(entry):
+    if entry.get("seal") != _seal(entry):
         raise BadInput(f"golden {name} was edited: its entry of {MANIFEST} breaks its seal [{manifest}]")
     if hashlib.sha256(file.read_bytes()).hexdigest() != entry.get("sha256"):
         raise BadInput(f"golden {name} was edited or truncated: its SHA-256 is not the manifest's [{file}]")

@@ -61,7 +61,13 @@ def level(dtype: str) -> Level:
     return Level("2604", 1, "2604: tiny", dtype, scale, 2 * scale, 4 * scale, 40.0, 1.25, 3.0)
 
 
+def bulk(scale: float = 1.0) -> list[float]:
+    """Many ratios with an exponential tail, none beyond 2 at scale 1."""
+    return [float(r) for r in scale * (0.25 - 0.2 * np.log((np.arange(2000) + 0.5) / 2000))]
+
+
 def samples() -> list[Sample]:
+    """Few ratios, to be counted by hand."""
     found = []
     for dtype in DTYPES:
         found += [
@@ -74,8 +80,8 @@ def samples() -> list[Sample]:
         ]
         makes = (*(f"relabellings: {n}" for n in (1, 2, 4, 8)), ALL_ORDERS, "largest of 3 neighbours")
         for place, make in enumerate(makes):
-            made = group("reference, new relabellings", dtype, kind=NOISE, noise=make)
-            found.append(sample(made, 0.5, 3.0 - place / 2))
+            for engine in ("reference, new relabellings", "reference, orders of casts"):
+                found.append(sample(group(engine, dtype, kind=NOISE, noise=make), 0.5, 3.0 - place / 2))
     for share in (1, 2, 4):
         made = group(f"reference, functions off by {share}", kind=INEXACT)
         found.append(sample(made, 0.5 * share, 2.8 * share))
@@ -94,5 +100,17 @@ EFFECTS = [
 ]
 
 
-def records() -> Records:
+def many() -> list[Sample]:
+    """As many as a tail needs."""
+    return [
+        *(sample(group("bulk", dtype, release="4k"), *bulk()) for dtype in DTYPES),
+        sample(group("reference, functions off by 1", kind=INEXACT), *bulk(1.5)),
+    ]
+
+
+def few() -> Records:
     return gather(FACTS, samples(), EFFECTS, [level(dtype) for dtype in DTYPES])
+
+
+def records() -> Records:
+    return gather(FACTS, [*samples(), *many()], EFFECTS, [level(dtype) for dtype in DTYPES])

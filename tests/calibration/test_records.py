@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from conformance.calibration.records import (
     BINS_PER_OCTAVE,
+    INEXACT,
+    NOISE,
     TAIL,
     Large,
     Spread,
@@ -51,6 +53,9 @@ class TestSpread:
     def test_bins_begin_at_powers_of_two(self) -> None:
         assert spread_of(np.array([1.0, 8.0, 7.999, 0.0])).bins == {0: 1, 95: 1, 96: 1}
 
+    def test_the_middle_of_a_bin_stands_for_it(self) -> None:
+        assert Spread(3, 0, {0: 1, 32: 2}).middles() == {2 ** (1 / 64): 1, 2 ** (1 + 1 / 64): 2}
+
     def test_beyond_counts_from_a_bin_upwards(self) -> None:
         assert Spread(6, 1, {0: 2, 32: 2, 96: 1}).beyond(32) == 3
 
@@ -67,14 +72,20 @@ class TestGather:
         assert found.groups[group()].positions == 3
 
     def test_large_ratios_are_kept_with_their_place(self) -> None:
-        found = gather(FACTS, [sample(group(), TAIL, 2.0, 0.5, 1.75)], [], [])
-        assert list(found.large) == [Large(1, 1, 0, 1, 2.0), Large(1, 1, 0, 3, 1.75)]
+        found = gather(FACTS, [sample(group(), TAIL, 2.5, 0.5, 2.25)], [], [])
+        assert list(found.large) == [Large(1, 1, 0, 1, 2.5), Large(1, 1, 0, 3, 2.25)]
+
+    def test_of_engines_that_conform_alone(self) -> None:
+        some = [sample(group(kind=NOISE), 9.0), sample(group(kind=INEXACT), 9.0)]
+        found = gather(FACTS, some, [], [])
+        assert not found.large
+        assert [total.worst for total in found.totals] == [9.0, 9.0]
 
     def test_the_order_of_samples_does_not_matter(self) -> None:
         some = [sample(group("b"), 1.0), sample(group("a"), 2.0, model=2), sample(group("a"), 3.0)]
         assert gather(FACTS, some, [], []) == gather(FACTS, some[::-1], [], [])
 
-    @pytest.mark.parametrize("ratio", [8.0000001, 2.123456, 63.99999, 1.50001])
+    @pytest.mark.parametrize("ratio", [8.0000001, 2.123456, 63.99999, 2.00001])
     def test_what_was_beyond_a_bound_stays_beyond_it(self, ratio: float) -> None:
         (kept,) = gather(FACTS, [sample(group(), ratio)], [], []).large
         assert ratio <= kept.ratio <= ratio * 1.0001

@@ -64,22 +64,27 @@ class TestTail:
         assert tail.power(4.0) == pytest.approx(0.01 / 2**8)
 
     def test_the_power_law_is_the_heavier_one(self) -> None:
-        tail = fit_tail([1.6, 1.7, 1.9, 2.4], 1.5, 100)
+        tail = fit_tail(dict.fromkeys([1.6, 1.7, 1.9, 2.4], 1), 1.5, 100)
         assert all(tail.power(ratio) > tail.exponential(ratio) for ratio in (3.0, 4.0, 8.0))
 
     def test_exponential_samples_are_recognised(self) -> None:
         draws = 1.5 + np.random.default_rng(1).exponential(0.25, 20_000)
-        tail = fit_tail(list(draws), 1.5, 10**6)
+        tail = fit_tail(dict.fromkeys(draws, 1), 1.5, 10**6)
         assert tail.excess == pytest.approx(0.25, rel=0.03)
         assert tail.exponential(3.0) == pytest.approx(0.02 * math.exp(-6), rel=0.2)
 
     def test_power_law_samples_are_recognised(self) -> None:
         draws = 2.0 * (1 + np.random.default_rng(1).pareto(9.0, 20_000))
-        assert fit_tail(list(draws), 2.0, 10**6).index == pytest.approx(9.0, rel=0.03)
+        assert fit_tail(dict.fromkeys(draws, 1), 2.0, 10**6).index == pytest.approx(9.0, rel=0.03)
 
     def test_ratios_below_the_start_are_left_out(self) -> None:
-        assert fit_tail([0.1, 1.6, 1.7], 1.5, 10) == fit_tail([1.6, 1.7], 1.5, 10)
+        assert fit_tail({0.1: 9, 1.6: 1, 1.7: 2}, 1.5, 20) == fit_tail({1.6: 1, 1.7: 2}, 1.5, 20)
+
+    def test_a_ratio_counts_as_often_as_it_was_met(self) -> None:
+        tail = fit_tail({1.6: 3, 2.0: 1}, 1.5, 20)
+        assert (tail.beyond, tail.excess) == (4, pytest.approx(0.2))
+        assert tail.index == pytest.approx(4 / (3 * math.log(1.6 / 1.5) + math.log(2.0 / 1.5)))
 
     def test_one_ratio_is_no_tail(self) -> None:
         with pytest.raises(ValueError, match=r"1 ratios lie beyond 1\.5, but a tail needs two"):
-            fit_tail([1.0, 1.6], 1.5, 10)
+            fit_tail({1.0: 5, 1.6: 1}, 1.5, 10)

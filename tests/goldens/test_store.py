@@ -341,22 +341,6 @@ def test_what_was_tampered_with_is_named(name: str, directory: Path) -> None:
     assert str(caught.value) == message.format(d=directory)
 
 
-def test_a_manifest_without_seals_is_read_as_the_version_it_is(
-    directory: Path, goldens: list[Golden]
-) -> None:
-    def older(content: dict[str, Any]) -> None:
-        content["version"] = 1
-        for entry in content["goldens"].values():
-            del entry["seal"]
-
-    edit_manifest(older)(directory)
-    assert read_goldens(directory) == {one.id: one for one in goldens}
-    rewrite(lambda b: b[:-1])(directory)
-    with pytest.raises(BadInput) as caught:
-        read_goldens(directory)
-    assert str(caught.value) == FILE.format(d=directory)
-
-
 def test_the_order_of_keys_is_no_edit(directory: Path, goldens: list[Golden]) -> None:
     file = directory / "manifest.json"
     file.write_text(json.dumps(json.loads(file.read_text()), sort_keys=True, indent=8))

@@ -82,7 +82,12 @@ class ReferenceAdapter(Adapter):
         return {name: metadata.version(name) for name in ("torch", "numpy", "safetensors")}
 
     def numerics(self) -> dict[str, Any]:
-        return {"threads": torch.get_num_threads(), "matmul": "highest", "attention": "einsum, dense mask"}
+        return {
+            "threads": torch.get_num_threads(),
+            "device": "cpu",
+            "matmul": "highest",
+            "attention": "einsum, dense mask",
+        }
 
     def _weights(self, model: _Model, dtype: str, relabelling: int) -> dict[str, Tensor]:
         key = (dtype, relabelling)
