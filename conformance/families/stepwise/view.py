@@ -1,4 +1,4 @@
-"""Who sees whom, and at which positions, in one forward step (docs/plamo3.md §5 to §8)."""
+"""Who sees whom, and at which positions, in one forward step of a deviating model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conformance.families.base import LOCAL
-from conformance.families.plamo3.faults.cache import UNKNOWN, Log, Memory
-from conformance.families.plamo3.faults.knobs import Knobs
-from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.families.base import LOCAL, Spec
+from conformance.families.stepwise.cache import UNKNOWN, Log, Memory
+from conformance.families.stepwise.knobs import StepKnobs
 
 __all__ = ["Chunk", "View", "look"]
 
@@ -140,12 +139,12 @@ def _view(memory: Memory, kind: str, log: Log, chunk: Chunk, new: Tensor) -> Vie
     return View(queries, keys, ~seen[:, None, None], blind, unfilled, neighbours)
 
 
-def _evicted(spec: Plamo3Spec, local: bool, past: int) -> int:
+def _evicted(spec: Spec, local: bool, past: int) -> int:
     """What a local layer's cache has dropped, if it keeps no more than the next token needs."""
     return max(0, past - (spec.window_span - 1)) if local else 0
 
 
-def _rotated_to(spec: Plamo3Spec, knobs: Knobs, local: bool, log: Log, columns: int) -> tuple[Tensor, Tensor]:
+def _rotated_to(spec: Spec, knobs: StepKnobs, local: bool, log: Log, columns: int) -> tuple[Tensor, Tensor]:
     """The positions that queries [B, T] and keys [B, S] are rotated to."""
     total = log.size
     past = total - columns
@@ -161,7 +160,7 @@ def _rotated_to(spec: Plamo3Spec, knobs: Knobs, local: bool, log: Log, columns: 
     return queries, keys
 
 
-def _band(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, span: int | None) -> Tensor:
+def _band(spec: Spec, knobs: StepKnobs, local: bool, past: int, columns: int, span: int | None) -> Tensor:
     """bool [T, S]: causal, and among the last `span` keys."""
     cached = past > 0
     key = torch.arange(past + columns)[None, :]
@@ -197,7 +196,7 @@ def _band(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, 
     return band
 
 
-def _span(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, training: bool) -> int | None:
+def _span(spec: Spec, knobs: StepKnobs, local: bool, past: int, columns: int, training: bool) -> int | None:
     """Tokens that a query sees, itself included; None without a window."""
     if not (local or knobs.global_window):
         return None
@@ -213,7 +212,7 @@ def _span(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, 
     return None if more is None else spec.window_span + more
 
 
-def _held(spec: Plamo3Spec, knobs: Knobs, log: Log, past: int, columns: int) -> Tensor:
+def _held(spec: Spec, knobs: StepKnobs, log: Log, past: int, columns: int) -> Tensor:
     """bool [S]: does a local layer's cache still hold the key?"""
     index = torch.arange(past + columns)
     held = index >= log.lost
@@ -230,7 +229,7 @@ def _held(spec: Plamo3Spec, knobs: Knobs, log: Log, past: int, columns: int) -> 
     return held
 
 
-def _own(knobs: Knobs, kind: str, segments: Tensor, past: int, training: bool) -> Tensor:
+def _own(knobs: StepKnobs, kind: str, segments: Tensor, past: int, training: bool) -> Tensor:
     """bool [B, T, S]: is the key in the query's segment, and no padding?"""
     places = {"seen", f"seen in {kind}", *(("seen when cached",) if past else ())}
     padding_seen = knobs.padding in places or (training and not knobs.training_padding)
