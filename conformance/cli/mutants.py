@@ -16,7 +16,7 @@ from conformance.environments import cache_directory
 from conformance.errors import BadInput
 from conformance.families import FAMILIES
 from conformance.faults import faults_of, find
-from conformance.report.detection import cases_page, detection_page
+from conformance.report.detection import cases_page, detection_page, page_name
 
 __all__ = ["mutants"]
 
@@ -43,8 +43,8 @@ def mutants(
         print(json.dumps([asdict(catch) for catch in catches], indent=1))
     if docs is not None:
         cases = [case for case in load_cases() if not case.own_code]
-        (docs / "cases.md").write_text(cases_page(load_cases(), chosen, catches))
-        (docs / "detection.md").write_text(detection_page(cases, chosen, catches))
+        (docs / page_name("cases", family)).write_text(cases_page(family, load_cases(), chosen, catches))
+        (docs / page_name("detection", family)).write_text(detection_page(family, cases, chosen, catches))
     for survivor in left:
         console.print(f"survived: {survivor.id}: {survivor.what}", markup=False)
     caught = len({catch.fault for catch in catches})
