@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, Protocol, cast
 
 from conformance.errors import BadInput
@@ -35,6 +36,7 @@ __all__ = [
     "PADDED",
     "PADDING_AHEAD",
     "POSITIONS",
+    "POSITION_JUMPS",
     "REORDER",
     "RESET",
     "ROUNDING",
@@ -248,6 +250,15 @@ def _unlike_rows(feed: Feed) -> bool:
     return max(starts) > 0 if operated else starts[0] > min(starts)
 
 
+def _jumps(feed: Feed) -> bool:
+    """Does a given position not follow the one before it in the first step, where nothing asks for a mask?"""
+    if feed.positions is None or feed.segments is not None or _padded(feed):
+        return False
+    return any(
+        after - before != 1 for row in feed.positions for before, after in pairwise(row[: feed.chunks[0]])
+    )
+
+
 def _bfloat16(feed: Feed) -> bool:
     return feed.dtype == "bfloat16"
 
@@ -293,6 +304,9 @@ BATCH = _condition("batch", "several rows", lambda feed: feed.batch > 1)
 PADDED = _condition("padded", "padded rows", _padded)
 PADDING_AHEAD = _condition("padding ahead", "padding before a row's tokens", _padding_ahead)
 POSITIONS = _condition("positions", "given position ids", lambda feed: feed.positions is not None)
+POSITION_JUMPS = _condition(
+    "positions that jump", "given position ids that jump in the first step, and no mask", _jumps
+)
 SEGMENTS = _condition("segments", "packed rows", lambda feed: feed.segments is not None)
 MASKED = either(PADDED, SEGMENTS)
 UNLIKE_ROWS = _condition("rows at unlike positions", "rows at unlike positions", _unlike_rows)

@@ -19,8 +19,9 @@ from conformance.errors import BadInput
 from conformance.families import FAMILIES
 from conformance.faults import faults_of, find
 from conformance.patches import find_patch, patches_of
-from conformance.report.detection import cases_page, detection_page
+from conformance.report.detection import cases_page, detection_page, page_name
 from conformance.report.engine_detection import engines_page
+from conformance.report.naming import naming_of, with_naming
 
 __all__ = ["mutants"]
 
@@ -67,8 +68,11 @@ def _plant_in_reference(
         print(json.dumps([asdict(catch) for catch in catches], indent=1))
     if docs is not None:
         cases = [case for case in load_cases() if not case.own_code]
-        (docs / "cases.md").write_text(cases_page(load_cases(), chosen, catches))
-        (docs / "detection.md").write_text(detection_page(cases, chosen, catches))
+        (docs / page_name("cases", family)).write_text(cases_page(family, load_cases(), chosen, catches))
+        page = docs / page_name("detection", family)
+        naming = naming_of(page.read_text()) if page.is_file() else ""
+        text = detection_page(family, cases, chosen, catches)
+        page.write_text(with_naming(text, naming) if naming else text)
     for survivor in left:
         console.print(f"survived: {survivor.id}: {survivor.what}", markup=False)
     caught = len({catch.fault for catch in catches})

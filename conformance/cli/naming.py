@@ -14,6 +14,7 @@ from conformance.environments import cache_directory
 from conformance.errors import BadInput
 from conformance.families import FAMILIES
 from conformance.naming import RIGHT, WRONG, name_conforming, name_planted, pairs, singles
+from conformance.report.detection import page_name
 from conformance.report.naming import naming_section, with_naming
 
 __all__ = ["naming"]
@@ -32,7 +33,7 @@ def naming(
     """Plant every fault, and random pairs, and see what triage calls them."""
     if family not in FAMILIES:
         raise BadInput.value("family", family, f"one of {', '.join(FAMILIES)}")
-    page = None if docs is None else docs / "detection.md"
+    page = None if docs is None else docs / page_name("detection", family)
     if page is not None and not page.is_file():
         raise BadInput(f"there is no such file; conformance mutants writes it [{page}]")
     checkpoints = cache_directory() / "checkpoints"

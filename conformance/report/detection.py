@@ -6,22 +6,33 @@ from collections.abc import Iterable, Sequence
 
 from conformance.case import Case
 from conformance.detection import Catch
+from conformance.families import FAMILIES
 from conformance.faults import NOTHING, ROUNDING, Fault, by_kind
 
-__all__ = ["cases_page", "detection_page"]
+__all__ = ["cases_page", "detection_page", "page_name"]
 
 _COMMAND = "nox -s mutants"
 # A kind that more cases than this catch is caught by nearly everything; naming them all says nothing.
 _NAMED = 8
 
 
-def cases_page(cases: Sequence[Case], faults: Sequence[Fault], catches: Sequence[Catch]) -> str:
+def page_name(stem: str, family: str) -> str:
+    """The file of a family's page: `cases.md` of the first family, `cases-<family>.md` of another."""
+    return f"{stem}.md" if family == next(iter(FAMILIES)) else f"{stem}-{family}.md"
+
+
+def _command(family: str) -> str:
+    return _COMMAND if family == next(iter(FAMILIES)) else f"{_COMMAND} -- --family {family}"
+
+
+def cases_page(family: str, cases: Sequence[Case], faults: Sequence[Fault], catches: Sequence[Catch]) -> str:
     """docs/cases.md: every law, how many faults of each part it caught, and who catches which kind."""
+    command, detection = _command(family), page_name("detection", family)
     parts = {part: [f.id for f in faults if f.part == part] for part in dict.fromkeys(f.part for f in faults)}
     lines = [
         "# Cases",
         "",
-        f"Written by `{_COMMAND}`: each of {len(faults)} faults ([detection.md](detection.md)) is planted in",
+        f"Written by `{command}`: each of {len(faults)} faults ([{detection}]({detection})) is planted in",
         "an implementation that otherwise conforms, and every case judges it.",
         "",
         "## Laws",
@@ -56,16 +67,19 @@ def cases_page(cases: Sequence[Case], faults: Sequence[Fault], catches: Sequence
     return "\n".join([*lines, ""])
 
 
-def detection_page(cases: Sequence[Case], faults: Sequence[Fault], catches: Sequence[Catch]) -> str:
+def detection_page(
+    family: str, cases: Sequence[Case], faults: Sequence[Fault], catches: Sequence[Catch]
+) -> str:
     """docs/detection.md: every fault, where it shows, how many cases catch it, and how clearly."""
     of_fault = {fault.id: [catch for catch in catches if catch.fault == fault.id] for fault in faults}
     hidden = [fault for fault in faults if fault.reveals in (NOTHING, ROUNDING)]
     shown = [fault for fault in faults if fault not in hidden]
     caught = sum(bool(of_fault[fault.id]) for fault in shown)
+    command = _command(family)
     lines = [
         "# Detection",
         "",
-        f"Written by `{_COMMAND}`. {caught} of {len(shown)} faults that some input can reveal are caught;",
+        f"Written by `{command}`. {caught} of {len(shown)} faults that some input can reveal are caught;",
         f"{len(hidden)} more are listed at the end, with the reason why no comparison can tell them. Two",
         "effects are shown: the largest error / noise in the case that sees the fault best, and in the one",
         "that sees it worst. Faults planted in engines' own code: see",

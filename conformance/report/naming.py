@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from conformance.naming import EQUAL, RIGHT, UNKNOWN, WRONG, Naming
 
-__all__ = ["HEADING", "naming_section", "with_naming"]
+__all__ = ["HEADING", "naming_of", "naming_section", "with_naming"]
 
 HEADING = "## Naming"
 _COMMAND = "conformance naming --docs docs"
@@ -15,6 +15,12 @@ _COMMAND = "conformance naming --docs docs"
 def with_naming(page: str, section: str) -> str:
     """A page with its last part, the one about naming, replaced or added."""
     return page.partition(f"\n{HEADING}\n")[0].rstrip("\n") + f"\n\n{section}"
+
+
+def naming_of(page: str) -> str:
+    """The last part of a page, the one about naming; empty if there is none."""
+    _, found, section = page.partition(f"\n{HEADING}\n")
+    return f"{HEADING}\n{section}" if found else ""
 
 
 def naming_section(alone: Sequence[Naming], together: Sequence[Naming], conforming: Sequence[Naming]) -> str:

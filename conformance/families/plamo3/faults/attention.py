@@ -8,16 +8,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conformance.families.plamo3.faults.cache import Log
 from conformance.families.plamo3.faults.knobs import HeadNorm, Knobs
-from conformance.families.plamo3.faults.layers import Block, capped, linear, rms_norm, unit, wide
+from conformance.families.plamo3.faults.layers import Block, rms_norm, unit
 from conformance.families.plamo3.faults.rope import Rotation, rotate
-from conformance.families.plamo3.faults.view import View
 from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.families.stepwise.cache import Log
+from conformance.families.stepwise.numerics import (
+    cached,
+    capped,
+    linear,
+    probabilities,
+    wide,
+    with_neighbours,
+)
+from conformance.families.stepwise.view import View
 
 __all__ = ["Step", "attention"]
-
-_CACHE_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float8": torch.float8_e4m3fn}
 
 
 @dataclass(frozen=True)
@@ -59,13 +65,10 @@ def attention(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tenso
         q = normed(q, q_gain, knobs.q_norm)
     if knobs.k_norm == "after-rope":
         k = normed(k, k_gain, knobs.k_norm)
-    if knobs.cache_dtype != "run":
-        stored = _CACHE_DTYPES[knobs.cache_dtype]
-        k, v = k.to(stored).to(run), v.to(stored).to(run)
+    k, v = cached(k, knobs, run), cached(v, knobs, run)
     if knobs.attention_width == "wide":
         q, k, v = q.to(wide(run)), k.to(wide(run)), v.to(wide(run))
-    if step.view.neighbours:
-        k, v = torch.cat([k, k.roll(1, dims=0)], dim=1), torch.cat([v, v.roll(1, dims=0)], dim=1)
+    k, v = with_neighbours(k, step.view), with_neighbours(v, step.view)
     # Right: consecutive query heads share one K/V head. Tiled: every Kth does.
     tiled = knobs.grouping == "tile"
     q = (
@@ -74,8 +77,8 @@ def attention(spec: Plamo3Spec, knobs: Knobs, layer: int, block: Block, x: Tenso
         else q.view(batch, length, kv_heads, groups, d)
     )
     scores = torch.einsum("btkgd,bskd->bkgts", q, k) / _divisor(spec, knobs)
-    probabilities = _softmax(capped(scores, knobs.score_cap), step.view, knobs, run).to(v.dtype)
-    mixed = torch.einsum("bkgts,bskd->btkgd", probabilities, v).to(run)
+    weights = probabilities(capped(scores, knobs.score_cap), step.view, knobs, run).to(v.dtype)
+    mixed = torch.einsum("bkgts,bskd->btkgd", weights, v).to(run)
     if tiled:
         mixed = mixed.transpose(2, 3)
     return linear(mixed.reshape(batch, length, -1), block.o_proj, knobs)
@@ -95,19 +98,3 @@ def _divisor(spec: Plamo3Spec, knobs: Knobs) -> float:
             return 1.0
         case "squared":
             return float(spec.head_dim)
-
-
-def _softmax(scores: Tensor, view: View, knobs: Knobs, run: torch.dtype) -> Tensor:
-    """Probabilities [B, K, G, T, S] of the keys that are seen."""
-    scores = scores.masked_fill(view.hidden, -torch.inf)
-    if view.blind is not None:
-        scores = scores.masked_fill(view.blind, 0.0)
-    keys = scores.shape[-1]
-    if view.unfilled:
-        scores = torch.cat([scores, scores.new_zeros(*scores.shape[:-1], view.unfilled)], dim=-1)
-    if knobs.softmax_width == "run":
-        weight = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
-        probabilities = weight / weight.sum(dim=-1, keepdim=True)
-    else:
-        probabilities = torch.softmax(scores.to(wide(run)), dim=-1)
-    return probabilities[..., :keys] if view.unfilled else probabilities

@@ -2,6 +2,7 @@
 
 A fault sets a few of them. Fields that different faults set are independent, so faults compose in any
 order. Comments name the parts of docs/plamo3.md that fix the default.
+Knobs of mask, cache, positions and batches are those of every family.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from conformance.families.stepwise.knobs import StepKnobs, Width
+
 __all__ = ["RIGHT", "HeadNorm", "Knobs", "PostNorm", "knobs_with"]
 
 HeadNorm = Literal["before-rope", "after-rope", "all-heads", "missing"]
 PostNorm = Literal["before-add", "after-add", "missing"]
 Theta = Literal["own", "other", "default"]
-Width = Literal["run", "wide"]  # the run's dtype, or FP32 where that is wider
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knobs:
+class Knobs(StepKnobs):
     """What the deviating model does; each comment says what the value means where the name does not."""
 
     # Norms (§4). Offsets c of (c + w), site by site.
@@ -77,58 +79,6 @@ class Knobs:
     pattern_constant: int | None = None  # instead of the configured pattern
     kinds: Literal["as configured", "exchanged", "all local", "all global"] = "as configured"
 
-    # Mask (§6). Window: tokens more than the right span, by what a forward step is; None: no window.
-    prefill_window: int | None = 0
-    chunk_window: int | None = 0
-    decode_window: int | None = 0
-    global_window: bool = False
-    windowless_from: int | None = None  # forward steps of at least so many columns have no window
-    distance: Literal["index", "position"] = "index"
-    causal: Literal["causal", "one ahead", "none"] = "causal"
-    anchor: Literal["end", "start", "start of chunks"] = "end"  # start: row 0 meets key 0
-    past_seen: Literal["by row", "as first row", "as last row", "never"] = "by row"
-    held_keys: Literal["all", "last span in chunks", "last span"] = "all"
-    empty_rows: Literal["uniform", "nan"] = "uniform"  # what a query that sees nothing attends
-
-    # Cache (§7)
-    cache_short: int = 0  # tokens fewer than a local layer needs to keep
-    ring_slot: Literal["right", "one late"] = "right"
-    unfilled: Literal["hidden", "seen in local", "seen in all"] = "hidden"
-    crop: Literal["cut", "ignored", "ignored when wrapped", "evicted lost", "slice of ring"] = "cut"
-    crop_error: int = 0  # tokens kept beyond the asked length
-    crop_to_zero: Literal["empties", "ignored"] = "empties"
-    crop_past_end: Literal["kept", "counted", "emptied"] = "kept"
-    reset: Literal["empties", "ignored", "keeps local", "zeroes"] = (
-        "empties"  # zeroes: K and V stay, as zeros
-    )
-    reorder: Literal["all", "none", "local only", "global only", "keys only"] = "all"
-    reorder_mask: Literal["moves", "stays"] = "moves"
-    cache_dtype: Literal["run", "bfloat16", "float16", "float8"] = "run"
-
-    # Positions (§5, §7)
-    position_ids: Literal["used", "ignored"] = "used"
-    past_length: Literal["counted", "capped"] = "counted"  # capped: as a local layer answers, at most W
-    decode_position: Literal["next", "zero", "stuck"] = "next"
-    decode_shift: int = 0
-    chunk_position: Literal["next", "zero"] = "next"
-    query_counter: Literal["before update", "after update"] = "before update"
-    local_position: Literal["counted", "restarts"] = "counted"  # K roped with it, then cached
-    local_key_position: Literal["written", "retained row", "ring slot"] = "written"
-    padded_position: Literal["from first token", "by index", "by index in decode"] = "from first token"
-
-    # Padding, segments, rows (§6)
-    padding: Literal["masked", "seen", "seen when cached", "seen in local", "seen in global"] = "masked"
-    padding_error: int = 0  # tokens after the padding that are masked with it
-    segments: Literal["kept", "ignored", "ignored in local", "ignored in global", "ignored when cached"] = (
-        "kept"
-    )
-    rows: Literal["apart", "first row's mask", "first row's positions", "see previous row"] = "apart"
-
-    # Training mode (§8): rows of at most span + this many tokens are not masked by the window.
-    training_skip: int | None = 0
-    training_padding: bool = True
-    training_segments: bool = True
-
     # Embedding and head (§3, §4)
     embedding_scale: Literal["none", "sqrt"] = "none"
     head: Literal["configured", "embedding", "unset"] = "configured"
@@ -143,11 +93,9 @@ class Knobs:
     rope_width: Width = "run"
     amplitude_width: Width = "run"  # wide: cos and sin are scaled before they are cast
     attention_width: Width = "run"
-    softmax_width: Width = "wide"
     mlp_width: Width = "run"
     residual_width: Width = "run"
     head_width: Width = "run"
-    matmul: Literal["exact", "tf32", "bfloat16", "float16"] = "exact"  # rounding of matrix inputs
     weights: Literal["stored", "float8"] = "stored"
     upcast: Literal["copy", "view in pre_mixer_norm", "view in pre_mlp_norm"] = "copy"  # then in place
 

@@ -1,4 +1,4 @@
-"""Norms, matrix products and the MLP of the deviating model (docs/plamo3.md §4)."""
+"""Norms and the MLP of the deviating model (docs/plamo3.md §4)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from torch.nn import functional
 
 from conformance.families.plamo3.faults.knobs import Knobs
 from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.families.stepwise.numerics import linear, wide
 
 __all__ = [
     "Block",
-    "capped",
     "gain",
-    "linear",
     "mlp",
     "residual_eps",
     "residual_norm",
     "rms_norm",
     "unit",
-    "wide",
 ]
-
-_TF32_MANTISSA_BITS = 10
-_ROUNDED_TO = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -42,22 +37,6 @@ class Block:
     post_mixer_norm: Tensor
     pre_mlp_norm: Tensor
     post_mlp_norm: Tensor
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """FP64 in FP64 runs, FP32 in all others."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def linear(x: Tensor, w: Tensor, knobs: Knobs) -> Tensor:
-    """x [..., in] times w [out, in], transposed; the knob rounds x (w holds BF16 values)."""
-    if knobs.matmul == "tf32":
-        mantissa, exponent = torch.frexp(x)
-        scale = 2.0 ** (_TF32_MANTISSA_BITS + 1)
-        x = torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
-    elif knobs.matmul != "exact":
-        x = x.to(_ROUNDED_TO[knobs.matmul]).to(x.dtype)
-    return x @ w.T
 
 
 def unit(
@@ -126,8 +105,3 @@ def _activate(gate: Tensor, knobs: Knobs) -> Tensor:
             return gate * torch.sigmoid(1.702 * gate)
         case "relu":
             return functional.relu(gate)
-
-
-def capped(x: Tensor, cap: float | None) -> Tensor:
-    """cap * tanh(x / cap), or x."""
-    return x if cap is None else cap * torch.tanh(x / cap)

@@ -9,29 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from conformance.families.base import GLOBAL, LOCAL
 from conformance.families.plamo3.faults.attention import Step, attention
-from conformance.families.plamo3.faults.cache import Memory
 from conformance.families.plamo3.faults.knobs import RIGHT, Knobs, PostNorm
 from conformance.families.plamo3.faults.layers import (
     Block,
-    capped,
     gain,
-    linear,
     mlp,
     residual_eps,
     residual_norm,
     unit,
-    wide,
 )
 from conformance.families.plamo3.faults.rope import rotation
-from conformance.families.plamo3.faults.view import Chunk, look
 from conformance.families.plamo3.spec import Plamo3Spec
-from conformance.feeds import Crop, Feed, Forward, Reorder, Reset
+from conformance.families.stepwise.cache import Memory
+from conformance.families.stepwise.feeding import execute
+from conformance.families.stepwise.numerics import capped, linear, wide
+from conformance.families.stepwise.view import Chunk, look
+from conformance.feeds import Feed
 
 __all__ = ["Network", "run"]
 
@@ -65,20 +65,7 @@ def run(spec: Plamo3Spec, weights: Mapping[str, Tensor], feed: Feed, knobs: Knob
         let padding rows of the head through.
     """
     network = _network(spec, weights, knobs)
-    memory = Memory(spec, knobs, feed.batch)
-    chunks = iter(_chunks(feed, knobs))
-    logits: list[Tensor] = []
-    for step in feed.steps:
-        match step:
-            case Forward():
-                logits.append(_forward(network, memory, next(chunks)))
-            case Crop(length):
-                memory.crop(length)
-            case Reset():
-                memory.reset()
-            case Reorder(rows):
-                memory.reorder(rows)
-    return torch.cat(logits, dim=1)
+    return execute(spec, feed, knobs, partial(_forward, network))
 
 
 def _forward(network: Network, memory: Memory, chunk: Chunk) -> Tensor:
@@ -191,26 +178,3 @@ def _kinds(spec: Plamo3Spec, knobs: Knobs) -> tuple[str, ...]:
         here if (layer + knobs.pattern_shift) % period == 0 else elsewhere
         for layer in range(spec.num_hidden_layers)
     )
-
-
-def _chunks(feed: Feed, knobs: Knobs) -> list[Chunk]:
-    """The columns of each forward step."""
-    tokens = torch.tensor(feed.tokens)
-    real = torch.zeros_like(tokens, dtype=torch.bool)
-    shown = torch.zeros_like(real)
-    for row, cells in enumerate(feed.real):
-        hidden = knobs.padding_error if len(cells) < feed.width and feed.padding == "left" else 0
-        real[row, cells.start : cells.stop] = True
-        shown[row, cells.start + hidden : cells.stop] = True
-    segments = torch.zeros_like(tokens) if feed.segments is None else torch.tensor(feed.segments)
-    segments = torch.where(shown, segments, -1)
-    positions = None if feed.positions is None else torch.tensor(feed.positions)
-    chunks: list[Chunk] = []
-    start = 0
-    for columns in feed.chunks:
-        cut = slice(start, start + columns)
-        given = None if positions is None else positions[:, cut]
-        training = feed.mode != "evaluation"
-        chunks.append(Chunk(tokens[:, cut], real[:, cut], segments[:, cut], given, training, feed.width))
-        start += columns
-    return chunks

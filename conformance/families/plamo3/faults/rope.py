@@ -10,8 +10,8 @@ from torch import Tensor
 
 from conformance.families.base import GLOBAL
 from conformance.families.plamo3.faults.knobs import Knobs
-from conformance.families.plamo3.faults.layers import wide
 from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.families.stepwise.numerics import wide
 
 __all__ = ["Rotation", "rotate", "rotation"]
 

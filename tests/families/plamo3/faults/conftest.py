@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.families.plamo3.faults.trials import Oracle
+from tests.families.stepwise.trials import Oracle
 
 
 @pytest.fixture(scope="session")

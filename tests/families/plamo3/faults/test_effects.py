@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from conformance.families.plamo3.faults import FAULTS
 from conformance.faults import NOT_FINITE, NOTHING, ROUNDING, SHAPE, VALUES, Fault, clash, combine, find
 from conformance.feeds import Feed
-from tests.families.plamo3.faults.strategies import any_feeds
-from tests.families.plamo3.faults.trials import SPECS, Ground, Oracle, feeds_of
+from tests.families.plamo3.faults.trials import SPECS
+from tests.families.stepwise.strategies import any_feeds
+from tests.families.stepwise.trials import Ground, Oracle, feeds_of
 
 # Units of noise: what a fault must reach somewhere, and what rounding may reach.
 CLEARLY = 100.0

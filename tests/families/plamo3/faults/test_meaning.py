@@ -16,7 +16,8 @@ from conformance.families.plamo3 import faults
 from conformance.families.plamo3.spec import Plamo3Spec
 from conformance.faults import find
 from conformance.feeds import Crop, Feed, Forward, Reorder, Reset, Step
-from tests.families.plamo3.faults.trials import SPECS, Oracle, real_cells, spec_of, tokens_of, weights_of
+from tests.families.plamo3.faults.trials import SPECS, spec_of
+from tests.families.stepwise.trials import Oracle, real_cells, tokens_of, weights_of
 
 CLOSE = 1e-10
 WIDTH = 20

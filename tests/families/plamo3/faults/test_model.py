@@ -14,16 +14,9 @@ from conformance.families.plamo3.faults.model import run
 from conformance.families.plamo3.spec import RELEASES, Plamo3Spec
 from conformance.feeds import Crop, Feed, Forward, Reorder, Reset
 from conformance.trials import models
-from tests.families.plamo3.faults.strategies import any_feeds
-from tests.families.plamo3.faults.trials import (
-    SPECS,
-    Oracle,
-    feeds_of,
-    real_cells,
-    spec_of,
-    tokens_of,
-    weights_of,
-)
+from tests.families.plamo3.faults.trials import SPECS, spec_of
+from tests.families.stepwise.strategies import any_feeds
+from tests.families.stepwise.trials import Oracle, feeds_of, real_cells, tokens_of, weights_of
 
 # Logits of these models are below 100: this is a few units in the last place.
 CLOSE = 1e-10

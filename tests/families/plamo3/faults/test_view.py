@@ -9,7 +9,8 @@ import pytest
 from conformance.families.plamo3 import faults
 from conformance.faults import combine, find
 from conformance.feeds import Crop, Feed, Forward, Reset, Step
-from tests.families.plamo3.faults.trials import spec_of, tokens_of, weights_of
+from tests.families.plamo3.faults.trials import spec_of
+from tests.families.stepwise.trials import tokens_of, weights_of
 
 LOCAL_LAYER = spec_of("2604", num_hidden_layers=1)  # W 4
 GLOBAL_LAYER = spec_of("2604", num_hidden_layers=1, sliding_window_pattern=1)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from conformance.families.plamo3.faults.bank.attention import ATTENTION, HEAD, MLP
-from conformance.families.plamo3.faults.bank.cache import CACHE, OPERATIONS
-from conformance.families.plamo3.faults.bank.mask import MASK, MODE, PATTERN, WINDOW
 from conformance.families.plamo3.faults.bank.norms import BLOCK, HEAD_NORMS, NORMS
+from conformance.families.plamo3.faults.bank.pattern import PATTERN
 from conformance.families.plamo3.faults.bank.precision import PRECISION
 from conformance.families.plamo3.faults.bank.rope import ROPE, YARN_FAULTS
-from conformance.families.plamo3.faults.bank.rows import BATCHES, PADDING, POSITION, SEGMENT
+from conformance.families.stepwise.bank.cache import CACHE, OPERATIONS
+from conformance.families.stepwise.bank.entry import cite
+from conformance.families.stepwise.bank.mask import MASK, MODE, WINDOW
+from conformance.families.stepwise.bank.rows import BATCHES, PADDED_POSITION, PADDING, POSITION, SEGMENT
 from conformance.faults import Fault
 
 __all__ = ["FAULTS"]
+
+_DOCUMENT = "docs/plamo3.md"
 
 FAULTS: tuple[Fault, ...] = (
     *NORMS,
@@ -22,15 +26,10 @@ FAULTS: tuple[Fault, ...] = (
     *ROPE,
     *YARN_FAULTS,
     *PATTERN,
-    *WINDOW,
-    *MASK,
-    *MODE,
-    *CACHE,
-    *OPERATIONS,
-    *POSITION,
-    *PADDING,
-    *SEGMENT,
-    *BATCHES,
+    *cite((*WINDOW, *MASK), _DOCUMENT, 6),
+    *cite(MODE, _DOCUMENT, 8),
+    *cite((*CACHE, *OPERATIONS, *POSITION), _DOCUMENT, 7),
+    *cite((*PADDED_POSITION, *PADDING, *SEGMENT, *BATCHES), _DOCUMENT, 6),
     *HEAD,
     *PRECISION,
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from conformance.families.plamo3.faults.bank.entry import table
-from conformance.families.plamo3.faults.conditions import TIED, UNTIED, of_spec
+from conformance.families.plamo3.faults.conditions import TIED, UNTIED
+from conformance.families.stepwise.bank.entry import table
+from conformance.families.stepwise.conditions import of_spec
 from conformance.faults import SHAPE
 
 __all__ = ["ATTENTION", "HEAD", "MLP"]
 
-attention = table("attention")
-head = table("head")
-mlp = table("mlp")
+attention = table("attention", "docs/plamo3.md")
+head = table("head", "docs/plamo3.md")
+mlp = table("mlp", "docs/plamo3.md")
 
 _PADDING_ROWS = of_spec(
     "untied, V not a multiple of 16",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.families.plamo3.faults.bank.entry import table
-from conformance.families.plamo3.faults.conditions import not_default
 from conformance.families.plamo3.faults.knobs import RIGHT
+from conformance.families.stepwise.bank.entry import table
+from conformance.families.stepwise.conditions import not_default
 from conformance.faults import Fault
 
 __all__ = ["BLOCK", "HEAD_NORMS", "NORMS"]
 
-block = table("block")
-norm = table("norm")
+block = table("block", "docs/plamo3.md")
+norm = table("norm", "docs/plamo3.md")
 
 # Site in ids → site in sentences, and the knob of its offset.
 _SITES = {

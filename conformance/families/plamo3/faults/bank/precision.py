@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.families.plamo3.faults.bank.entry import table
+from conformance.families.stepwise.bank.entry import cite, table
+from conformance.families.stepwise.bank.precision import CACHE_WIDTH, MATRIX_INPUTS
 from conformance.faults import BFLOAT16, FLOAT32, ROUNDING, Fault
 
 __all__ = ["PRECISION"]
 
-precision = table("precision")
+_DOCUMENT = "docs/plamo3.md"
+precision = table("precision", _DOCUMENT)
 
 _CASTS = "all orders of casts are equal in exact arithmetic"
 
@@ -19,30 +21,7 @@ def _cast_order(id: str, section: int, what: str, **changes: Any) -> Fault:
 
 
 PRECISION = (
-    precision(
-        "matmul-tf32",
-        4,
-        "matrix inputs rounded",
-        "Activations are rounded to TF32 before every matrix product.",
-        FLOAT32,
-        matmul="tf32",
-    ),
-    precision(
-        "matmul-bfloat16",
-        4,
-        "matrix inputs rounded",
-        "Activations are rounded to BF16 before every matrix product, whatever dtype was asked for.",
-        FLOAT32,
-        matmul="bfloat16",
-    ),
-    precision(
-        "matmul-float16",
-        4,
-        "matrix inputs rounded",
-        "Activations are rounded to FP16 before every matrix product, whatever dtype was asked for.",
-        FLOAT32,
-        matmul="float16",
-    ),
+    *cite(MATRIX_INPUTS, _DOCUMENT, 4),
     precision(
         "weights-float8",
         2,
@@ -50,29 +29,7 @@ PRECISION = (
         "Linear weights are rounded to FP8 because linear_type says so.",
         weights="float8",
     ),
-    precision(
-        "cache-bfloat16",
-        7,
-        "cache narrower than the run",
-        "K and V are kept in BF16, whatever dtype was asked for.",
-        FLOAT32,
-        cache_dtype="bfloat16",
-    ),
-    precision(
-        "cache-float16",
-        7,
-        "cache narrower than the run",
-        "K and V are kept in FP16, whatever dtype was asked for.",
-        FLOAT32,
-        cache_dtype="float16",
-    ),
-    precision(
-        "cache-float8",
-        7,
-        "cache narrower than the run",
-        "K and V are kept in FP8, whatever dtype was asked for.",
-        cache_dtype="float8",
-    ),
+    *cite(CACHE_WIDTH, _DOCUMENT, 7),
     precision(
         "upcast-aliases-pre-mixer",
         4,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from conformance.families.plamo3.faults.bank.entry import table
-from conformance.families.plamo3.faults.conditions import (
+from conformance.families.plamo3.faults.conditions import YARN
+from conformance.families.stepwise.bank.entry import table
+from conformance.families.stepwise.conditions import (
     GLOBAL_LAYERS,
     LOCAL_LAYERS,
     POSITIONS_BEYOND_256,
-    YARN,
     not_default,
     of_spec,
 )
 
 __all__ = ["ROPE", "YARN_FAULTS"]
 
-rope = table("rope")
+rope = table("rope", "docs/plamo3.md")
 
 _FACTOR_IS_NOT_THE_RATIO = of_spec(
     "factor ≠ maximum / original",

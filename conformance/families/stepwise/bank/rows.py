@@ -1,9 +1,9 @@
-"""Faults of positions, padding, segments and batches (docs/plamo3.md §5 to §7)."""
+"""Faults of positions, padding, segments and batches, which every family has."""
 
 from __future__ import annotations
 
-from conformance.families.plamo3.faults.bank.entry import table
-from conformance.families.plamo3.faults.conditions import (
+from conformance.families.stepwise.bank.entry import shared_table
+from conformance.families.stepwise.conditions import (
     CACHED_BEYOND_SPAN,
     GLOBAL_LAYERS,
     LOCAL_LAYERS,
@@ -18,30 +18,36 @@ from conformance.faults import (
     NOTHING,
     PADDED,
     PADDING_AHEAD,
+    POSITION_JUMPS,
     POSITIONS,
     SEGMENTS,
     UNLIKE_ROWS,
 )
 
-__all__ = ["BATCHES", "PADDING", "POSITION", "SEGMENT"]
+__all__ = ["BATCHES", "PADDED_POSITION", "PADDING", "POSITION", "SEGMENT"]
 
-positions = table("positions")
-padding = table("padding")
-segments = table("segments")
-batch = table("batch")
+positions = shared_table("positions")
+padding = shared_table("padding")
+segments = shared_table("segments")
+batch = shared_table("batch")
 
 POSITION = (
     positions(
         "position-ids-ignored",
-        7,
         "position ids ignored",
         "Given position ids are ignored: tokens are counted.",
         POSITIONS,
         position_ids="ignored",
     ),
     positions(
+        "positions-jump-starts-segment",
+        "positions taken for segments",
+        "Where no mask is given, a jump of the position ids is taken for the border of packed rows.",
+        POSITION_JUMPS,
+        packing="by positions",
+    ),
+    positions(
         "position-capped-at-window",
-        7,
         "length of a local layer as position",
         "New tokens are numbered from the length that a local layer's cache answers, at most W.",
         CACHED_BEYOND_SPAN,
@@ -49,7 +55,6 @@ POSITION = (
     ),
     positions(
         "decode-position-zero",
-        7,
         "decoded tokens at position 0",
         "Every decoded token is at position 0.",
         DECODE,
@@ -57,7 +62,6 @@ POSITION = (
     ),
     positions(
         "decode-position-stuck",
-        7,
         "decode position wrong",
         "Every decoded token is at the position of the first one.",
         DECODE,
@@ -65,7 +69,6 @@ POSITION = (
     ),
     positions(
         "decode-position-one-late",
-        7,
         "decode position wrong",
         "Decoded tokens are one position too late.",
         DECODE,
@@ -73,7 +76,6 @@ POSITION = (
     ),
     positions(
         "decode-position-one-early",
-        7,
         "decode position wrong",
         "Decoded tokens are one position too early.",
         DECODE,
@@ -81,15 +83,16 @@ POSITION = (
     ),
     positions(
         "chunk-position-zero",
-        7,
         "chunk positions restart",
         "Positions restart at 0 with every chunk of a split prefill.",
         CHUNKED,
         chunk_position="zero",
     ),
+)
+
+PADDED_POSITION = (
     positions(
         "padded-rows-by-index",
-        6,
         "padded rows numbered by index",
         "Padded rows are numbered by place, padding included, instead of from their first token.",
         PADDING_AHEAD,
@@ -99,7 +102,6 @@ POSITION = (
     ),
     positions(
         "padded-rows-by-index-when-cached",
-        6,
         "padded rows numbered by index",
         "Padded rows are numbered from their first token in the prefill, but by place on top of the cache.",
         PADDING_AHEAD,
@@ -111,7 +113,6 @@ POSITION = (
 PADDING = (
     padding(
         "padding-seen",
-        6,
         "padding mask missing",
         "Padding is attended.",
         PADDING_AHEAD,
@@ -119,7 +120,6 @@ PADDING = (
     ),
     padding(
         "padding-seen-when-cached",
-        6,
         "mask sliced to the new token",
         "On top of a cache, the padding mask covers the new tokens only: cached padding is attended.",
         PADDING_AHEAD,
@@ -128,7 +128,6 @@ PADDING = (
     ),
     padding(
         "padding-seen-in-local",
-        6,
         "padding mask missing in some layers",
         "Local layers attend padding.",
         PADDING_AHEAD,
@@ -137,7 +136,6 @@ PADDING = (
     ),
     padding(
         "padding-seen-in-global",
-        6,
         "padding mask missing in some layers",
         "Global layers attend padding.",
         PADDING_AHEAD,
@@ -146,7 +144,6 @@ PADDING = (
     ),
     padding(
         "padding-mask-one-long",
-        6,
         "padding mask off by one",
         "The first token after padding is masked too.",
         PADDING_AHEAD,
@@ -154,7 +151,6 @@ PADDING = (
     ),
     padding(
         "padding-rows-nan",
-        6,
         "fully masked rows give NaN",
         "Queries of padding, which see nothing, become NaN.",
         PADDED,
@@ -167,7 +163,6 @@ PADDING = (
 SEGMENT = (
     segments(
         "segments-ignored",
-        6,
         "segments ignored",
         "Tokens see other segments of a packed row.",
         SEGMENTS,
@@ -175,7 +170,6 @@ SEGMENT = (
     ),
     segments(
         "segments-ignored-in-local",
-        6,
         "segments ignored in some layers",
         "In local layers, tokens see other segments of a packed row.",
         SEGMENTS,
@@ -184,7 +178,6 @@ SEGMENT = (
     ),
     segments(
         "segments-ignored-in-global",
-        6,
         "segments ignored in some layers",
         "In global layers, tokens see other segments of a packed row.",
         SEGMENTS,
@@ -193,7 +186,6 @@ SEGMENT = (
     ),
     segments(
         "segments-ignored-when-cached",
-        6,
         "segments ignored",
         "On top of a cache, tokens see other segments of a packed row.",
         SEGMENTS,
@@ -205,7 +197,6 @@ SEGMENT = (
 BATCHES = (
     batch(
         "rows-share-mask",
-        6,
         "rows depend on their neighbours",
         "All rows get the padding and segments of the first one.",
         BATCH,
@@ -214,7 +205,6 @@ BATCHES = (
     ),
     batch(
         "rows-share-positions",
-        6,
         "rows depend on their neighbours",
         "All rows get the positions of the first one.",
         UNLIKE_ROWS,
@@ -222,7 +212,6 @@ BATCHES = (
     ),
     batch(
         "rows-see-previous",
-        6,
         "rows depend on their neighbours",
         "In global layers, every row sees the keys of the row before it too, as if both were one sequence.",
         BATCH,

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.families.base import Spec
 from conformance.feeds import MODES, Crop, Feed, Forward, Reorder, Reset, Step
 
 
 @st.composite
-def any_feeds(draw: st.DrawFn, spec: Plamo3Spec, *, most: int = 26, rows: int = 3) -> Feed:
+def any_feeds(draw: st.DrawFn, spec: Spec, *, most: int = 26, rows: int = 3) -> Feed:
     """A float64 feed of up to `most` columns; the parts of its description are drawn independently."""
     width = draw(st.integers(2, most), label="width")
     batch = draw(st.integers(1, rows), label="batch")

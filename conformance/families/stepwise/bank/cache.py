@@ -1,9 +1,9 @@
-"""Faults of the cache and of operations on it (docs/plamo3.md §7)."""
+"""Faults of the cache and of operations on it, which every family has."""
 
 from __future__ import annotations
 
-from conformance.families.plamo3.faults.bank.entry import table
-from conformance.families.plamo3.faults.conditions import (
+from conformance.families.stepwise.bank.entry import shared_table
+from conformance.families.stepwise.conditions import (
     CACHED_AT_SPAN,
     CACHED_BEYOND_SPAN,
     CHUNKED_BEYOND_SPAN,
@@ -27,12 +27,11 @@ from conformance.faults import (
 
 __all__ = ["CACHE", "OPERATIONS"]
 
-cache = table("cache")
+cache = shared_table("cache")
 
 CACHE = (
     cache(
         "cache-one-short",
-        7,
         "cache shorter than the window",
         "Local layers keep one token too few, so that the next token misses the oldest of its window.",
         CACHED_AT_SPAN,
@@ -40,7 +39,6 @@ CACHE = (
     ),
     cache(
         "cache-overwritten-by-chunk",
-        7,
         "chunk overwrites what it needs",
         "A later chunk is written to the ring of a local layer before its first tokens have read it.",
         CHUNKED_BEYOND_SPAN,
@@ -48,7 +46,6 @@ CACHE = (
     ),
     cache(
         "ring-slot-one-late",
-        7,
         "ring off after wrap",
         "A full ring overwrites the second oldest token instead of the oldest.",
         DECODE_BEYOND_SPAN,
@@ -56,7 +53,6 @@ CACHE = (
     ),
     cache(
         "ring-positions-by-slot",
-        7,
         "ring off after wrap",
         "Keys of a full ring are rotated by the slot that they lie in.",
         DECODE_BEYOND_SPAN,
@@ -64,7 +60,6 @@ CACHE = (
     ),
     cache(
         "keys-numbered-by-retained-row",
-        7,
         "positions from retained rows",
         "After eviction, a local layer's keys are numbered from 0 and its queries are not.",
         CACHED_BEYOND_SPAN,
@@ -72,7 +67,6 @@ CACHE = (
     ),
     cache(
         "keys-roped-then-renumbered",
-        7,
         "K roped before caching, positions restart",
         "Local layers cache rotated keys, but number new tokens by what is left after eviction.",
         CACHED_BEYOND_SPAN,
@@ -80,7 +74,6 @@ CACHE = (
     ),
     cache(
         "query-after-counter",
-        7,
         "Q roped after the counter moved",
         "On top of a cache, Q is rotated with the counter that the update of K has already moved.",
         CACHED,
@@ -88,7 +81,6 @@ CACHE = (
     ),
     cache(
         "unfilled-slots-seen",
-        7,
         "validity mask missing while the buffer fills",
         "While the ring of a local layer fills, its empty slots take part in attention.",
         FILLING,
@@ -96,7 +88,6 @@ CACHE = (
     ),
     cache(
         "unfilled-slots-seen-everywhere",
-        7,
         "validity mask missing while the buffer fills",
         "While buffers fill, those of global layers too, their empty slots take part in attention.",
         CACHED,
@@ -107,7 +98,6 @@ CACHE = (
 OPERATIONS = (
     cache(
         "crop-ignored",
-        7,
         "rollback a no-op",
         "Cutting the cache back does nothing.",
         CROP,
@@ -115,7 +105,6 @@ OPERATIONS = (
     ),
     cache(
         "crop-ignored-when-wrapped",
-        7,
         "rollback of a wrapped ring a no-op",
         "Cutting the cache back does nothing on local layers once they have evicted tokens.",
         CROP_WRAPPED,
@@ -123,7 +112,6 @@ OPERATIONS = (
     ),
     cache(
         "crop-loses-evicted",
-        7,
         "rollback does not bring back evicted tokens",
         "After a cut, local layers miss the tokens that they had evicted.",
         CROP_WRAPPED_INSIDE,
@@ -131,7 +119,6 @@ OPERATIONS = (
     ),
     cache(
         "crop-slices-ring",
-        7,
         "ring sliced by logical length",
         "A cut keeps the first tokens of what a local layer holds, as if it held all of them.",
         CROP_WRAPPED_INSIDE,
@@ -139,7 +126,6 @@ OPERATIONS = (
     ),
     cache(
         "crop-one-long",
-        7,
         "crop off by one",
         "A cut keeps one token too many.",
         CROP_INSIDE,
@@ -147,7 +133,6 @@ OPERATIONS = (
     ),
     cache(
         "crop-one-short",
-        7,
         "crop off by one",
         "A cut keeps one token too few.",
         CROP_INSIDE,
@@ -155,7 +140,6 @@ OPERATIONS = (
     ),
     cache(
         "crop-to-zero-ignored",
-        7,
         "crop to 0 or past the end",
         "A cut to length 0 does nothing.",
         CROP_TO_ZERO,
@@ -163,7 +147,6 @@ OPERATIONS = (
     ),
     cache(
         "crop-past-end-counted",
-        7,
         "crop to 0 or past the end",
         "A cut beyond what the cache holds moves the position counter there.",
         CROP_PAST_END,
@@ -171,7 +154,6 @@ OPERATIONS = (
     ),
     cache(
         "crop-past-end-empties",
-        7,
         "crop to 0 or past the end",
         "A cut beyond what the cache holds empties it.",
         CROP_PAST_END,
@@ -179,7 +161,6 @@ OPERATIONS = (
     ),
     cache(
         "reset-ignored",
-        7,
         "reset incomplete",
         "Emptying the cache does nothing.",
         RESET,
@@ -187,7 +168,6 @@ OPERATIONS = (
     ),
     cache(
         "reset-zeroes-contents",
-        7,
         "reset incomplete",
         "Emptying the cache fills K and V with zeros, but their number stays and they are attended.",
         RESET,
@@ -195,7 +175,6 @@ OPERATIONS = (
     ),
     cache(
         "reset-keeps-local",
-        7,
         "reset incomplete",
         "Emptying the cache leaves local layers as they were.",
         RESET,
@@ -204,7 +183,6 @@ OPERATIONS = (
     ),
     cache(
         "reorder-ignored",
-        7,
         "rows moved in some layers only",
         "Moving cache rows does nothing.",
         REORDER,
@@ -212,7 +190,6 @@ OPERATIONS = (
     ),
     cache(
         "reorder-local-only",
-        7,
         "rows moved in some layers only",
         "Cache rows are moved in local layers only.",
         REORDER,
@@ -221,7 +198,6 @@ OPERATIONS = (
     ),
     cache(
         "reorder-global-only",
-        7,
         "rows moved in some layers only",
         "Cache rows are moved in global layers only.",
         REORDER,
@@ -230,7 +206,6 @@ OPERATIONS = (
     ),
     cache(
         "reorder-keys-only",
-        7,
         "rows moved in some layers only",
         "Cache rows are moved in K, but not in V.",
         REORDER,
@@ -238,7 +213,6 @@ OPERATIONS = (
     ),
     cache(
         "reorder-leaves-mask",
-        7,
         "rows moved without their mask",
         "Cache rows are moved, but the padding and segments that belong to them are not.",
         REORDER,

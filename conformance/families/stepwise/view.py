@@ -1,4 +1,4 @@
-"""Who sees whom, and at which positions, in one forward step (docs/plamo3.md §5 to §8)."""
+"""Who sees whom, and at which positions, in one forward step of a deviating model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conformance.families.base import GLOBAL, LOCAL
-from conformance.families.plamo3.faults.cache import UNKNOWN, Log, Memory
-from conformance.families.plamo3.faults.knobs import Knobs
-from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.families.base import GLOBAL, LOCAL, Spec
+from conformance.families.stepwise.cache import UNKNOWN, Log, Memory
+from conformance.families.stepwise.knobs import StepKnobs
 
 __all__ = ["Chunk", "View", "look"]
 
@@ -106,6 +105,14 @@ def _counter(memory: Memory, columns: int) -> int:
     return start
 
 
+def _segments(knobs: StepKnobs, chunk: Chunk, past: int) -> Tensor:
+    """Segments [B, T] of the new tokens: given, or told from jumps of the positions where no mask is given."""
+    if knobs.packing == "given" or past or chunk.positions is None or bool((chunk.segments != 0).any()):
+        return chunk.segments
+    jumps = chunk.positions.diff(dim=1, prepend=chunk.positions[:, :1] - 1) != 1
+    return jumps.cumsum(dim=1)
+
+
 def _view(memory: Memory, kind: str, log: Log, chunk: Chunk, new: Tensor) -> View:
     spec, knobs = memory.spec, memory.knobs
     past, columns = log.size, chunk.columns
@@ -113,7 +120,7 @@ def _view(memory: Memory, kind: str, log: Log, chunk: Chunk, new: Tensor) -> Vie
     if knobs.local_position == "restarts":
         new = new - _evicted(spec, local, past)
     log.positions = torch.cat([log.positions, new], dim=1)
-    log.segments = torch.cat([log.segments, chunk.segments], dim=1)
+    log.segments = torch.cat([log.segments, _segments(knobs, chunk, past)], dim=1)
     queries, keys = _rotated_to(spec, knobs, local, log, columns)
     span = _span(spec, knobs, local, past, columns, chunk.training)
     if knobs.distance == "position" and span is not None:
@@ -141,12 +148,12 @@ def _view(memory: Memory, kind: str, log: Log, chunk: Chunk, new: Tensor) -> Vie
     return View(queries, keys, ~seen[:, None, None], blind, unfilled, neighbours)
 
 
-def _evicted(spec: Plamo3Spec, local: bool, past: int) -> int:
+def _evicted(spec: Spec, local: bool, past: int) -> int:
     """What a local layer's cache has dropped, if it keeps no more than the next token needs."""
     return max(0, past - (spec.window_span - 1)) if local else 0
 
 
-def _rotated_to(spec: Plamo3Spec, knobs: Knobs, local: bool, log: Log, columns: int) -> tuple[Tensor, Tensor]:
+def _rotated_to(spec: Spec, knobs: StepKnobs, local: bool, log: Log, columns: int) -> tuple[Tensor, Tensor]:
     """The positions that queries [B, T] and keys [B, S] are rotated to."""
     total = log.size
     past = total - columns
@@ -162,7 +169,7 @@ def _rotated_to(spec: Plamo3Spec, knobs: Knobs, local: bool, log: Log, columns: 
     return queries, keys
 
 
-def _band(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, span: int | None) -> Tensor:
+def _band(spec: Spec, knobs: StepKnobs, local: bool, past: int, columns: int, span: int | None) -> Tensor:
     """bool [T, S]: causal, and among the last `span` keys."""
     cached = past > 0
     key = torch.arange(past + columns)[None, :]
@@ -198,7 +205,7 @@ def _band(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, 
     return band
 
 
-def _span(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, training: bool) -> int | None:
+def _span(spec: Spec, knobs: StepKnobs, local: bool, past: int, columns: int, training: bool) -> int | None:
     """Tokens that a query sees, itself included; None without a window."""
     if not (local or knobs.global_window):
         return None
@@ -214,7 +221,7 @@ def _span(spec: Plamo3Spec, knobs: Knobs, local: bool, past: int, columns: int, 
     return None if more is None else spec.window_span + more
 
 
-def _held(spec: Plamo3Spec, knobs: Knobs, log: Log, past: int, columns: int) -> Tensor:
+def _held(spec: Spec, knobs: StepKnobs, log: Log, past: int, columns: int) -> Tensor:
     """bool [S]: does a local layer's cache still hold the key?"""
     index = torch.arange(past + columns)
     held = index >= log.lost
@@ -231,7 +238,7 @@ def _held(spec: Plamo3Spec, knobs: Knobs, log: Log, past: int, columns: int) -> 
     return held
 
 
-def _own(knobs: Knobs, kind: str, segments: Tensor, past: int, training: bool) -> Tensor:
+def _own(knobs: StepKnobs, kind: str, segments: Tensor, past: int, training: bool) -> Tensor:
     """bool [B, T, S]: is the key in the query's segment, and no padding?"""
     places = {"seen", f"seen in {kind}", *(("seen when cached",) if past else ())}
     padding_seen = knobs.padding in places or (training and not knobs.training_padding)

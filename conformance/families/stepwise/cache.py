@@ -1,4 +1,4 @@
-"""What the deviating model's layers remember between forward steps, and operations on it (docs/plamo3.md §7).
+"""What a deviating model's layers remember between forward steps, and operations on it.
 
 A right cache of a local layer may forget what its window hides. This one forgets nothing unless a knob
 says so: what an implementation has dropped, moved or failed to move is told by what is seen of it.
@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from conformance.families.base import GLOBAL, LOCAL
-from conformance.families.plamo3.faults.knobs import Knobs
-from conformance.families.plamo3.spec import Plamo3Spec
+from conformance.families.base import GLOBAL, LOCAL, Spec
+from conformance.families.stepwise.knobs import StepKnobs
 
 __all__ = ["UNKNOWN", "Log", "Memory"]
 
@@ -72,7 +71,7 @@ class Memory:
         first: [B], the place of each row's first real token, or `UNKNOWN`.
     """
 
-    def __init__(self, spec: Plamo3Spec, knobs: Knobs, batch: int) -> None:
+    def __init__(self, spec: Spec, knobs: StepKnobs, batch: int) -> None:
         empty = torch.zeros(batch, 0, dtype=torch.int64)
         self.spec, self.knobs = spec, knobs
         self.logs = {kind: Log(empty, empty) for kind in (LOCAL, GLOBAL)}

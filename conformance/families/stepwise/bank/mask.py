@@ -1,11 +1,11 @@
-"""Faults of the mask, the window, the layer pattern and training mode (docs/plamo3.md §4, §6, §8)."""
+"""Faults of the mask, the window and training mode, which every family has."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from conformance.families.plamo3.faults.bank.entry import table
-from conformance.families.plamo3.faults.conditions import (
+from conformance.families.stepwise.bank.entry import shared_table
+from conformance.families.stepwise.conditions import (
     AT_SPAN,
     BEYOND_SPAN,
     CHUNKED_AT_SPAN,
@@ -13,13 +13,11 @@ from conformance.families.plamo3.faults.conditions import (
     DECODE_AT_SPAN,
     DECODE_BEYOND_SPAN,
     GLOBAL_BEYOND_SPAN,
-    GLOBAL_LAYERS,
     LOCAL_LAYERS,
     PREFILL_AT_SPAN,
     PREFILL_BEYOND_SPAN,
     TRAINING_BEYOND_SPAN,
     TRAINING_ONE_BEYOND_SPAN,
-    not_default,
     several_columns_beyond_span,
 )
 from conformance.faults import (
@@ -36,11 +34,10 @@ from conformance.faults import (
     either,
 )
 
-__all__ = ["MASK", "MODE", "PATTERN", "WINDOW"]
+__all__ = ["MASK", "MODE", "WINDOW"]
 
-mask = table("mask")
-mode = table("mode")
-pattern = table("pattern")
+mask = shared_table("mask")
+mode = shared_table("mode")
 
 # What is wrong → what a sentence says of it, tokens more, and the name of the kind.
 _WRONG: dict[str, tuple[str, int | None, str]] = {
@@ -73,7 +70,7 @@ def _windows() -> list[Fault]:
             beyond, at = _REACHES[stage]
             where = at if wrong == "one-short" else beyond
             named = f"{kind} in one stage" if stage and more is not None else kind
-            faults.append(mask(f"window-{wrong}{stage}", 6, named, f"{sentence}{place}.", where, **changes))
+            faults.append(mask(f"window-{wrong}{stage}", named, f"{sentence}{place}.", where, **changes))
     return faults
 
 
@@ -81,7 +78,6 @@ WINDOW = (
     *_windows(),
     mask(
         "window-on-global-layers",
-        6,
         "window on global layers",
         "Global layers have the window of local layers too.",
         GLOBAL_BEYOND_SPAN,
@@ -90,7 +86,6 @@ WINDOW = (
     *(
         mask(
             f"window-missing-from-{columns}-tokens",
-            6,
             "kernel switch at a length",
             f"Forward steps of {columns} tokens or more take a kernel without the window.",
             several_columns_beyond_span(columns),
@@ -100,7 +95,6 @@ WINDOW = (
     ),
     mask(
         "window-by-position-ids",
-        6,
         "window measured in position ids",
         "The window is measured in differences of position ids instead of places in the row.",
         POSITIONS,
@@ -109,63 +103,9 @@ WINDOW = (
     ),
 )
 
-PATTERN = (
-    pattern(
-        "pattern-one-late",
-        4,
-        "layer pattern off by one",
-        "Layer i is global where i mod pattern is 0, the first layer included.",
-        pattern_shift=0,
-    ),
-    pattern(
-        "pattern-one-early",
-        4,
-        "layer pattern off by one",
-        "Layer i is global where (i + 2) mod pattern is 0.",
-        pattern_shift=2,
-    ),
-    *(
-        pattern(
-            f"pattern-always-{period}",
-            4,
-            "pattern constant instead of read",
-            f"Every layer whose number is a multiple of {period} is global, whatever pattern is configured.",
-            not_default("sliding_window_pattern", period),
-            pattern_constant=period,
-            twins=("layers-all-local",) if period == 8 else (),
-        )
-        for period in (6, 8)
-    ),
-    pattern(
-        "layers-exchanged",
-        4,
-        "local and global exchanged",
-        "Local layers are global, and the reverse.",
-        kinds="exchanged",
-    ),
-    pattern(
-        "layers-all-local",
-        4,
-        "one kind of layer",
-        "Every layer is local.",
-        GLOBAL_LAYERS,
-        twins=("pattern-always-8",),
-        kinds="all local",
-    ),
-    pattern(
-        "layers-all-global",
-        4,
-        "one kind of layer",
-        "Every layer is global.",
-        LOCAL_LAYERS,
-        kinds="all global",
-    ),
-)
-
 MASK = (
     mask(
         "mask-missing",
-        6,
         "causal mask wrong",
         "Tokens see later tokens of their step.",
         SEVERAL,
@@ -173,7 +113,6 @@ MASK = (
     ),
     mask(
         "mask-one-ahead",
-        6,
         "causal mask wrong",
         "Every token sees the next one too.",
         SEVERAL,
@@ -181,7 +120,6 @@ MASK = (
     ),
     mask(
         "mask-top-left",
-        6,
         "causal mask anchored top-left",
         "On top of a cache, the first new token sees the oldest kept key alone, the next one two, and so on.",
         CACHED,
@@ -189,7 +127,6 @@ MASK = (
     ),
     mask(
         "mask-chunk-offset-0",
-        6,
         "chunk mask with offset 0",
         "Later chunks get the mask of a first chunk, causal and window, laid on the keys of the cache.",
         CHUNKED,
@@ -197,7 +134,6 @@ MASK = (
     ),
     mask(
         "mask-past-as-first-row",
-        6,
         "past seen by chunk, not by row",
         "All tokens of a later chunk see the past that its first token may see.",
         CHUNKED_BEYOND_SPAN,
@@ -205,7 +141,6 @@ MASK = (
     ),
     mask(
         "mask-past-as-last-row",
-        6,
         "past seen by chunk, not by row",
         "All tokens of a later chunk see only the past that its last token may see.",
         CHUNKED_BEYOND_SPAN,
@@ -213,7 +148,6 @@ MASK = (
     ),
     mask(
         "mask-past-hidden-from-chunks",
-        6,
         "past seen by chunk, not by row",
         "Tokens of a later chunk do not see the cache.",
         CHUNKED,
@@ -221,7 +155,6 @@ MASK = (
     ),
     mask(
         "mask-last-window-only",
-        6,
         "mask clamped to the last W keys",
         "Local layers mask all but the last W keys; tokens that see none of those attend everything.",
         PREFILL_BEYOND_SPAN,
@@ -229,7 +162,6 @@ MASK = (
     ),
     mask(
         "mask-last-window-only-nan",
-        6,
         "mask clamped to the last W keys",
         "Local layers mask all but the last W keys; tokens that see none of those become NaN.",
         either(PREFILL_BEYOND_SPAN, PADDED),
@@ -243,7 +175,6 @@ MASK = (
 MODE = (
     mode(
         "training-mask-one-late",
-        8,
         "mask skipped in training one token too far",
         "Training mode skips the window up to one token more than it hides nothing.",
         TRAINING_ONE_BEYOND_SPAN,
@@ -251,7 +182,6 @@ MODE = (
     ),
     mode(
         "training-window-missing",
-        8,
         "train() differs from eval()",
         "Training mode has no window.",
         TRAINING_BEYOND_SPAN,
@@ -259,7 +189,6 @@ MODE = (
     ),
     mode(
         "training-padding-seen",
-        8,
         "padding mask dropped in training",
         "Training mode drops the padding mask.",
         TRAINING,
@@ -268,7 +197,6 @@ MODE = (
     ),
     mode(
         "training-segments-ignored",
-        8,
         "train() differs from eval()",
         "Training mode lets tokens see other segments of a packed row.",
         TRAINING,

@@ -1,0 +1,1 @@
+"""Faults that every family has, in tables; a family cites its own document for them."""

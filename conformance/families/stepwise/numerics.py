@@ -1,0 +1,62 @@
+"""Arithmetic of deviating models: matrix products, softmax over what is seen, and rounding on the way."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from conformance.families.stepwise.knobs import StepKnobs
+from conformance.families.stepwise.view import View
+
+__all__ = ["cached", "capped", "linear", "probabilities", "wide", "with_neighbours"]
+
+_TF32_MANTISSA_BITS = 10
+_ROUNDED_TO = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+_CACHE_DTYPES = {**_ROUNDED_TO, "float8": torch.float8_e4m3fn}
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """FP64 in FP64 runs, FP32 in all others."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def linear(x: Tensor, w: Tensor, knobs: StepKnobs) -> Tensor:
+    """x [..., in] times w [out, in], transposed; the knob rounds x (w holds BF16 values)."""
+    if knobs.matmul == "tf32":
+        mantissa, exponent = torch.frexp(x)
+        scale = 2.0 ** (_TF32_MANTISSA_BITS + 1)
+        x = torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
+    elif knobs.matmul != "exact":
+        x = x.to(_ROUNDED_TO[knobs.matmul]).to(x.dtype)
+    return x @ w.T
+
+
+def capped(x: Tensor, cap: float | None) -> Tensor:
+    """cap * tanh(x / cap), or x."""
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+
+def cached(x: Tensor, knobs: StepKnobs, run: torch.dtype) -> Tensor:
+    """K or V as a cache of the knob's dtype gives it back."""
+    return x if knobs.cache_dtype == "run" else x.to(_CACHE_DTYPES[knobs.cache_dtype]).to(run)
+
+
+def with_neighbours(x: Tensor, view: View) -> Tensor:
+    """K or V [B, S, K, d], followed by the previous row's where the view says so."""
+    return torch.cat([x, x.roll(1, dims=0)], dim=1) if view.neighbours else x
+
+
+def probabilities(scores: Tensor, view: View, knobs: StepKnobs, run: torch.dtype) -> Tensor:
+    """Softmax of scores [B, K, G, T, S] over the keys that are seen."""
+    scores = scores.masked_fill(view.hidden, -torch.inf)
+    if view.blind is not None:
+        scores = scores.masked_fill(view.blind, 0.0)
+    keys = scores.shape[-1]
+    if view.unfilled:
+        scores = torch.cat([scores, scores.new_zeros(*scores.shape[:-1], view.unfilled)], dim=-1)
+    if knobs.softmax_width == "run":
+        weight = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+        found = weight / weight.sum(dim=-1, keepdim=True)
+    else:
+        found = torch.softmax(scores.to(wide(run)), dim=-1)
+    return found[..., :keys] if view.unfilled else found
