@@ -106,7 +106,7 @@ def _counter(memory: Memory, columns: int) -> int:
 
 
 def _segments(knobs: StepKnobs, chunk: Chunk, past: int) -> Tensor:
-    """Segments [B, T] of the new tokens: given, or told from jumps of the positions where no mask is given."""
+    """Segments [B, T] of the new tokens: given, or told from jumps of positions where no mask is given."""
     if knobs.packing == "given" or past or chunk.positions is None or bool((chunk.segments != 0).any()):
         return chunk.segments
     jumps = chunk.positions.diff(dim=1, prepend=chunk.positions[:, :1] - 1) != 1
