@@ -83,7 +83,8 @@ class Diagnosis:
             `unjudged`: no probe was answered.
         named: the smallest set of faults that leaves nothing but rounding.
         ties: other sets that no probe could tell from it.
-        by_phase: phase → faults, where no one set explains all phases but each phase has its own.
+        by_phase: phase → faults, where no one set explains all phases; phases that no set explains either
+            are left out, and the status is `unknown`.
         findings: the probes, in order.
         rivals: what was tried besides, and what it left; best first.
         spans: effective window spans.
@@ -214,10 +215,8 @@ def _fit(
             for reading in readings:
                 if reading.probe.phase == phase:
                     own.take(reading)
-            if own.stuck is not None:
-                by_phase = {}
-                break
-            by_phase[phase] = own.hypotheses[0]
+            if own.stuck is None:
+                by_phase[phase] = own.hypotheses[0]
     return _Fit(search, readings, by_phase)
 
 
@@ -276,7 +275,8 @@ def _summary(release: str, fit: _Fit, problems: dict[str, str], declined: dict[s
     if not readings:
         status = UNJUDGED
     elif search.stuck is not None or (problems and not named):
-        status = NAMED if fit.by_phase and not problems else UNKNOWN
+        phases = {reading.probe.phase for reading in readings}
+        status = NAMED if phases == set(fit.by_phase) and not problems else UNKNOWN
     else:
         status = NAMED if named else CONFORMS
     return Diagnosis(

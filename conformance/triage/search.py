@@ -151,7 +151,8 @@ class Search:
         """Fault → what it changes [N, V], for those that can be part of an explanation here."""
         known = self.predictions.exact(reading.probe, [base])[base]
         before = self.left(reading, base)
-        if known is None or reading.run.logits is None:
+        got = reading.run.logits
+        if known is None or got is None or got.shape != known.shape:
             return {}
         found: dict[str, np.ndarray] = {}
         for faults in self._longer(reading, base):

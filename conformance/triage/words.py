@@ -44,7 +44,8 @@ def diagnosis_lines(backend: str, family: str, diagnosis: Diagnosis) -> Iterator
     for name in diagnosis.named:
         yield from _fault_lines(family, name)
     for phase, faults in diagnosis.by_phase.items():
-        yield f"  {phase}: {' + '.join(faults) or 'conforms'}"
+        if faults:
+            yield f"  {phase} alone: {' + '.join(faults)}"
         for name in faults:
             yield from _fault_lines(family, name)
     for tie in diagnosis.ties:

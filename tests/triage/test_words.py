@@ -127,7 +127,7 @@ def test_phases_with_faults_of_their_own(named: Diagnosis) -> None:
     assert (
         lines[0] == "vllm on 4k: another set of faults in each phase: explains all 2 probes that differ, of 3"
     )
-    assert lines[1:3] == ["  prefill: conforms", "  decode: decode-position-one-late"]
+    assert lines[1] == "  decode alone: decode-position-one-late"
 
 
 def test_the_same_as_json(named: Diagnosis) -> None:

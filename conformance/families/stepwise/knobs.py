@@ -32,7 +32,7 @@ class StepKnobs:
     empty_rows: Literal["uniform", "nan"] = "uniform"  # what a query that sees nothing attends
 
     # Cache
-    cache_short: int = 0  # tokens fewer than a local layer needs to keep
+    cache_short: int | None = None  # tokens fewer than a local layer needs to keep; None: it keeps all
     ring_slot: Literal["right", "one late"] = "right"
     unfilled: Literal["hidden", "seen in local", "seen in all"] = "hidden"
     crop: Literal["cut", "ignored", "ignored when wrapped", "evicted lost", "slice of ring"] = "cut"

@@ -225,7 +225,7 @@ def _held(spec: Spec, knobs: StepKnobs, log: Log, past: int, columns: int) -> Te
     """bool [S]: does a local layer's cache still hold the key?"""
     index = torch.arange(past + columns)
     held = index >= log.lost
-    if knobs.cache_short and past:
+    if knobs.cache_short is not None and past:
         held = held & (index >= past - (spec.window_span - 1 - knobs.cache_short))
     if knobs.held_keys == "last span" or (knobs.held_keys == "last span in chunks" and past and columns > 1):
         held = held & (index >= past + columns - spec.window_span)

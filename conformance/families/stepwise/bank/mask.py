@@ -77,6 +77,17 @@ def _windows() -> list[Fault]:
 WINDOW = (
     *_windows(),
     mask(
+        "window-one-long-on-right-cache",
+        "inclusive bound in one stage",
+        "The mask of local layers lets one token too many through, but their cache keeps no more than the right "
+        "window needs: decode and the first token of a later chunk see the right number.",
+        PREFILL_BEYOND_SPAN,
+        prefill_window=1,
+        chunk_window=1,
+        decode_window=1,
+        cache_short=0,
+    ),
+    mask(
         "window-on-global-layers",
         "window on global layers",
         "Global layers have the window of local layers too.",
