@@ -52,6 +52,9 @@ class LlamaCppAdapter(Adapter):
         {"batch", "decode", "chunked", "ragged", "positions", "segments", "crop", "reset", "reorder"}
     )
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
+    # Whose keys and values a layer shares is told from its place, not its kind; where that does not fit,
+    # llama.cpp aborts: "GGML_ASSERT(map_layer_ids.find(il_reuse) != map_layer_ids.end()) failed".
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"num_kv_shared_layers": {"max": 0}}
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

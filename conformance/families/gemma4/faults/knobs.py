@@ -81,7 +81,8 @@ class Knobs(StepKnobs):
 
     # MLP (§2)
     gate_up: Literal["own", "exchanged"] = "own"
-    activation: Literal["gelu-tanh", "gelu", "silu", "quick-gelu", "relu"] = "gelu-tanh"
+    # gelu-tanh-half: looked up by the argument in FP16, and rounded to FP16
+    activation: Literal["gelu-tanh", "gelu", "silu", "quick-gelu", "relu", "gelu-tanh-half"] = "gelu-tanh"
 
     # RoPE (§4)
     rope_pairs: Literal["halves", "neighbours"] = "halves"

@@ -79,7 +79,7 @@ WINDOW = (
     mask(
         "window-one-long-on-right-cache",
         "inclusive bound in one stage",
-        "The mask of local layers lets one token too many through, but their cache keeps no more than the right "
+        "The mask of local layers lets one token too many through, but their cache keeps only what the right "
         "window needs: decode and the first token of a later chunk see the right number.",
         PREFILL_BEYOND_SPAN,
         prefill_window=1,

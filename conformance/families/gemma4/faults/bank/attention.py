@@ -253,6 +253,13 @@ MLP = (
         gate_up="exchanged",
     ),
     mlp("activation-gelu", 2, "another activation", "The activation is GELU with erf.", activation="gelu"),
+    mlp(
+        "activation-in-float16",
+        2,
+        "activation in FP16",
+        "GELU is looked up in a table: its argument and its result are rounded to FP16.",
+        activation="gelu-tanh-half",
+    ),
     mlp("activation-silu", 2, "another activation", "The activation is SiLU.", activation="silu"),
     mlp(
         "activation-quick-gelu",
