@@ -261,7 +261,7 @@ MALFORMED = {
     ),
     "a release that is not known": (
         PREDICTION.replace('"2604"', '"2605"'),
-        "release = '2605', but should be one of 2604, 4k [mine.toml entry 1]",
+        "release = '2605', but should be one of 2604, 4k, gemma-4 [mine.toml entry 1]",
     ),
     "a claim that is a number": (
         REFUSAL.replace('"reference: tied"]', "7]"),

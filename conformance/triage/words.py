@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from conformance.triage.diagnosis import CONFORMS, NAMED, UNJUDGED, Diagnosis, F
 __all__ = ["diagnosis_data", "diagnosis_lines", "headline"]
 
 _RIVALS = 3
+_NAMED = 4
 
 
 def headline(backend: str, family: str, diagnosis: Diagnosis) -> str:
@@ -115,10 +116,18 @@ def _rival_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _problem_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    for name, why in diagnosis.problems.items():
-        yield f"  no logits of: {name}: {why}"
-    for name, why in diagnosis.declined.items():
-        yield f"  declined, which counts for nothing: {name}: {why}"
+    for names, why in _by_reason(diagnosis.problems):
+        yield f"  no logits of: {names}: {why}"
+    for names, why in _by_reason(diagnosis.declined):
+        yield f"  declined, which counts for nothing: {names}: {why}"
+
+
+def _by_reason(problems: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Probes with the same problem together."""
+    for why in dict.fromkeys(problems.values()):
+        names = [name for name, other in problems.items() if other == why]
+        more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield ", ".join(names[:_NAMED]) + more, why
 
 
 def diagnosis_data(backend: str, family: str, diagnosis: Diagnosis) -> dict[str, Any]:

@@ -77,7 +77,8 @@ BAD_INPUT = {
     "an unknown backend": (
         ["--backend", "refrence"],
         "backend = 'refrence', but should be one of reference, plamo3-2604, plamo3-4k, gemma4-eager, "
-        "gemma4-sdpa, vllm, module:Class, or a worker's command; did you mean reference?",
+        "gemma4-sdpa, vllm, mlx, llama-cpp, llama-cpp-swa-full, module:Class, or a worker's command; "
+        "did you mean reference?",
     ),
     "an unknown release": (
         ["--backend", "reference", "--release", "2605"],

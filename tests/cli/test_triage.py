@@ -37,7 +37,7 @@ def test_a_worker_that_sees_one_token_too_many(triage: Conformance) -> None:
 
 
 def test_a_worker_that_conforms(triage: Conformance) -> None:
-    code, out, err = triage("--backend", "tests.adapters:Plain", "--json")
+    code, out, err = triage("--backend", "tests.adapters:Plain", "--family", "plamo3", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert [(one["release"], one["status"], one["bundle"]) for one in found] == [
@@ -85,7 +85,8 @@ BAD = {
     ),
     "an unknown release": (
         ["--backend", "tests.adapters:Plain", "--release", "5k"],
-        "conformance: --release = '5k', but should be one that tests.adapters:Plain claims: 2604, 4k\n",
+        "conformance: --release = '5k', but should be one that tests.adapters:Plain claims: "
+        "2604, 4k, gemma-4\n",
     ),
     "an unknown backend": (
         ["--backend", "referense"],

@@ -155,3 +155,12 @@ def test_json_has_no_infinity(named: Diagnosis) -> None:
     broken = replace(named, findings=(replace(named.findings[0], before=np.inf),))
     text = json.dumps(diagnosis_data("vllm", "plamo3", broken), allow_nan=False)
     assert json.loads(text)["probes"][0]["ratio"] is None
+
+
+def test_probes_with_one_problem_are_told_together(named: Diagnosis) -> None:
+    problems = {**{f"probe {n}": "failed: no" for n in range(6)}, "reset": "died: gone"}
+    lines = list(diagnosis_lines("vllm", "plamo3", replace(named, problems=problems)))
+    assert lines[-2:] == [
+        "  no logits of: probe 0, probe 1, probe 2, probe 3, and 2 more: failed: no",
+        "  no logits of: reset: died: gone",
+    ]
