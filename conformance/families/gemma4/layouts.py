@@ -24,10 +24,11 @@ def layouts(spec: Gemma4Spec) -> tuple[Variant, ...]:
         rope_theta=1_000_000.0,
         partial_rotary_factor=0.25,
     )
+    # Two layers of each kind to take keys and values from, for the first one is wrong.
     shared = replace(
         own,
-        num_hidden_layers=4,
-        layer_types=("sliding_attention", "full_attention") * 2,
+        num_hidden_layers=6,
+        layer_types=("sliding_attention", "full_attention") * 3,
         num_kv_shared_layers=2,
     )
     return (

@@ -68,7 +68,6 @@ def test_casts_come_in_the_order_of_the_oracle(oracle: Oracle, dtype: str) -> No
 @pytest.mark.parametrize(
     ("knobs", "casts"),
     [
-        ({"attention_width": "wide"}, "wide_attention"),
         ({"attention_width": "scores"}, "wide_scores"),
         ({"mlp_width": "wide"}, "wide_mlp"),
         ({"softcap_width": "run"}, "narrow_cap"),

@@ -27,9 +27,10 @@ def spec_of(kinds: str, **changes: Any) -> Gemma4Spec:
     return Gemma4Spec(**{**sizes, **changes})
 
 
-# Between them, every condition on a model holds somewhere, and no value is a default in all of them.
+# Between them, every condition on a model holds somewhere, and no value is a default in all of them. A model
+# of a local and a global layer would not do: it is made to look at the local one alone.
 SPECS = (
-    spec_of("lg"),
+    spec_of("llg"),
     spec_of(
         "lglllg",
         window_size=3,
