@@ -1,4 +1,4 @@
-"""`conformance list`: backends with why they are not available, releases, cases."""
+"""`conformance list`: backends with why they are not available, releases, cases, faults."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 from conformance.backends.registry import known_backends
 from conformance.case import case_directory, known_cases
+from conformance.families import FAMILIES
+from conformance.faults import faults_of
 from tests.cli.conftest import Conformance
 
 
@@ -22,15 +24,22 @@ def test_as_json(conformance: Conformance) -> None:
     assert content["backends"]["vllm"]["unavailable"] == "no environment: conformance env sync vllm"
     assert content["releases"]["plamo3"] == ["2604", "4k"]
     assert content["cases"] == known_cases()
+    assert content["faults"]["plamo3"]["window-one-short"] == "Local layers see one token too few."
 
 
 def test_for_people(conformance: Conformance) -> None:
     code, out, err = conformance("list")
     assert (code, err) == (0, "")
-    assert "  reference      the reference implementation: available\n" in out
-    assert "  plamo3         2604, 4k\n" in out
+    lines = out.splitlines()
+    width = max(map(len, known_backends()))
+    assert f"  {'reference':{width}} the reference implementation: available" in lines
+    assert f"  {'plamo3':{width}} 2604, 4k" in lines
     for case, law in known_cases().items():
-        assert f"  {case:26} {law}" in out.replace("\n", " ") or case in out
+        assert f"  {case:26} {law}" in lines
+    for family in FAMILIES:
+        assert f"faults of {family}" in lines
+        for fault in faults_of(family).FAULTS:
+            assert f"  {fault.id:34} {fault.what}" in lines
 
 
 def test_every_case_function_is_listed() -> None:
