@@ -142,7 +142,5 @@ def _activate(gate: Tensor, knobs: Knobs) -> Tensor:
         case "relu":
             return functional.relu(gate)
         case "gelu-tanh-half":
-            # Beyond 10 the table is left: there GELU is its argument, or 0.
             argument = gate.to(torch.float16).to(torch.float32)
-            found = functional.gelu(argument, approximate="tanh").to(torch.float16).to(gate.dtype)
-            return torch.where(gate.abs() < 10, found, functional.relu(gate))
+            return functional.gelu(argument, approximate="tanh").to(torch.float16).to(gate.dtype)
