@@ -28,7 +28,8 @@ def _transformers(attention: str) -> FamilyBackend:
         releases=RELEASES,
         environment="transformers-5",
         adapter="conformance.backends.transformers.adapter:TransformersAdapter",
-        options={"attention": attention, "remote_code": False},
+        # An emptied DynamicCache is of no use to these models (docs/gemma4.md §8).
+        options={"attention": attention, "remote_code": False, "lacks": ["reset"]},
     )
 
 
