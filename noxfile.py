@@ -60,7 +60,9 @@ def mutants(session: nox.Session) -> None:
     """Plant every fault, in our code and in engines', and write the pages about what catches them."""
     _install(session)
     session.run("conformance", "env", "sync", "plamo3-2604", "plamo3-4k", "vllm")
-    session.run("conformance", "mutants", "--docs", "docs", *session.posargs, env=THREADS)
+    rest = _without(("--family",), session.posargs)
+    for family in _given("--family", session.posargs) or DEFAULT:
+        session.run("conformance", "mutants", f"--family={family}", "--docs", "docs", *rest, env=THREADS)
     session.run("conformance", "mutants", "--engines", "--docs", "docs", env=THREADS)
 
 
