@@ -114,7 +114,7 @@ def name_planted(
 ) -> list[Naming]:
     """Triage of a model with each set of faults, in the order given."""
     job = partial(_name, family, checkpoints)
-    if processes == 1:
+    if processes == 1 or len(planted) < 2:
         return job(planted)
     # One share is one release's, as far as possible: predictions are shared within it.
     order = sorted(range(len(planted)), key=lambda place: planted[place][0])

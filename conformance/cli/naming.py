@@ -13,6 +13,7 @@ from rich.console import Console
 from conformance.environments import cache_directory
 from conformance.errors import BadInput
 from conformance.families import FAMILIES
+from conformance.faults import faults_of, find
 from conformance.naming import RIGHT, WRONG, name_conforming, name_planted, pairs, singles
 from conformance.report.detection import page_name
 from conformance.report.naming import naming_section, with_naming
@@ -24,6 +25,9 @@ _SEED = 1
 
 def naming(
     family: Annotated[str, typer.Option(help="Whose faults.")] = "plamo3",
+    fault: Annotated[
+        list[str] | None, typer.Option(help="Plant only this one alone; may be repeated.")
+    ] = None,
     count: Annotated[int, typer.Option("--pairs", help="Random pairs of faults to plant.")] = 200,
     conforming: Annotated[int, typer.Option(help="Models of each release without a fault.")] = 14,
     processes: Annotated[int, typer.Option(help="Processes to spread the models over.")] = 2,
@@ -33,13 +37,16 @@ def naming(
     """Plant every fault, and random pairs, and see what triage calls them."""
     if family not in FAMILIES:
         raise BadInput.value("family", family, f"one of {', '.join(FAMILIES)}")
+    for name in fault or ():
+        find(faults_of(family).FAULTS, name)
     page = None if docs is None else docs / page_name("detection", family)
     if page is not None and not page.is_file():
         raise BadInput(f"there is no such file; conformance mutants writes it [{page}]")
     checkpoints = cache_directory() / "checkpoints"
     console = Console(stderr=True, highlight=False)
     with console.status("planting faults: a few seconds each"):
-        alone = name_planted(family, singles(family, checkpoints), checkpoints, processes)
+        chosen = [one for one in singles(family, checkpoints) if fault is None or one[1][0] in fault]
+        alone = name_planted(family, chosen, checkpoints, processes)
         together = name_planted(family, pairs(family, checkpoints, count, _SEED), checkpoints, processes)
         plain = name_conforming(family, checkpoints, conforming)
     if as_json:
