@@ -83,6 +83,8 @@ class Diagnosis:
             `unjudged`: no probe was answered.
         named: the smallest set of faults that leaves nothing but rounding.
         ties: other sets that no probe could tell from it.
+        parts: named fault → largest error / noise that the others leave without it, and with it, over the
+            probes on which it can show.
         by_phase: phase → faults, where no one set explains all phases; phases that no set explains either
             are left out, and the status is `unknown`.
         findings: the probes, in order.
@@ -98,6 +100,7 @@ class Diagnosis:
     status: str
     named: Faults
     ties: tuple[Faults, ...]
+    parts: dict[str, tuple[float, float]]
     by_phase: dict[str, Faults]
     findings: tuple[Finding, ...]
     rivals: tuple[Rival, ...]
@@ -284,6 +287,7 @@ def _summary(release: str, fit: _Fit, problems: dict[str, str], declined: dict[s
         status=status,
         named=named,
         ties=tuple(search.hypotheses[1:_TIES]) if search.stuck is None else (),
+        parts={name: _part(search, readings, named, name) for name in named},
         by_phase=fit.by_phase,
         findings=tuple(_finding(search, reading, named, fit.by_phase) for reading in readings),
         rivals=tuple(search.rivals),
@@ -312,6 +316,14 @@ def _finding(search: Search, reading: Reading, named: Faults, by_phase: dict[str
         positions=len(reading.plain),
         first_bad=reading.first_bad,
     )
+
+
+def _part(search: Search, readings: Sequence[Reading], named: Faults, name: str) -> tuple[float, float]:
+    """What the other named faults leave without one of them, and what all of them leave."""
+    others = tuple(other for other in named if other != name)
+    shown = [reading for reading in readings if search.predictions.visible(reading.probe, (name,))]
+    without = max(float(search.left(reading, others).max()) for reading in shown)
+    return without, max(float(search.left(reading, named).max()) for reading in shown)
 
 
 def _share(before: np.ndarray, after: np.ndarray) -> float:

@@ -44,6 +44,8 @@ def diagnosis_lines(backend: str, family: str, diagnosis: Diagnosis) -> Iterator
         return
     for name in diagnosis.named:
         yield from _fault_lines(family, name)
+        without, left = diagnosis.parts[name]
+        yield f"    without it {without:.3g} times the noise is left, with it {left:.3g}"
     for phase, faults in diagnosis.by_phase.items():
         if faults:
             yield f"  {phase} alone: {' + '.join(faults)}"
@@ -138,7 +140,14 @@ def diagnosis_data(backend: str, family: str, diagnosis: Diagnosis) -> dict[str,
         "release": diagnosis.release,
         "status": diagnosis.status,
         "sentence": headline(backend, family, diagnosis),
-        "faults": [_fault_data(family, name) for name in diagnosis.named],
+        "faults": [
+            {
+                **_fault_data(family, name),
+                "ratio_without": _number(diagnosis.parts[name][0]),
+                "ratio_with": _number(diagnosis.parts[name][1]),
+            }
+            for name in diagnosis.named
+        ],
         "by_phase": {phase: list(faults) for phase, faults in diagnosis.by_phase.items()},
         "ties": [list(tie) for tie in diagnosis.ties],
         "probes": [

@@ -82,6 +82,8 @@ def test_each_fault_is_shown_where_it_can_show(diagnosed: Diagnosed) -> None:
     assert set(found.named) == {"q-norm-missing", "decode-position-one-late"}
     shown = {finding.probe.name: finding.faults for finding in found.findings}
     assert shown["within the window"] == ("q-norm-missing",)
+    for without, left in found.parts.values():
+        assert left <= ROUNDING < 1000 < without
     assert set(shown["one at a time from 2"]) == set(found.named)
 
 

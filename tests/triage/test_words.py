@@ -31,6 +31,7 @@ def named(probes: dict[str, Probe]) -> Diagnosis:
         status=NAMED,
         named=name,
         ties=(),
+        parts={"window-one-short": (123456.0, 2.34)},
         by_phase={},
         findings=(
             Finding(first, 1.04, 1.04, 1.0, (), 0, 1, None),
@@ -54,6 +55,7 @@ def test_a_named_fault(named: Diagnosis) -> None:
     assert list(diagnosis_lines("vllm", "plamo3", named)) == [
         "vllm on 4k: window-one-short: explains all 2 probes that differ, of 3",
         "  window-one-short: Local layers see one token too few. (mask; docs/plamo3.md §6)",
+        "    without it 1.23e+05 times the noise is left, with it 2.34",
         "  window: in prefill, the last query of a local layer sees 7 tokens, but should see 8",
         "  window: in decode, the last query of a local layer sees 8 tokens, as it should",
         f"  starts: beyond the window ({feed}), at row 0 position {named.findings[1].first_bad.position}, "  # type: ignore[union-attr]
@@ -71,7 +73,7 @@ def test_a_named_fault(named: Diagnosis) -> None:
 
 def test_a_tie(named: Diagnosis) -> None:
     tied = replace(named, ties=(("window-one-short-in-prefill", "window-one-short-in-decode"),))
-    assert list(diagnosis_lines("vllm", "plamo3", tied))[2] == (
+    assert list(diagnosis_lines("vllm", "plamo3", tied))[3] == (
         "  or, which no run of this backend tells from it: "
         "window-one-short-in-prefill + window-one-short-in-decode"
     )
@@ -138,6 +140,8 @@ def test_the_same_as_json(named: Diagnosis) -> None:
             "what": "Local layers see one token too few.",
             "part": "mask",
             "section": "docs/plamo3.md §6",
+            "ratio_without": 123456.0,
+            "ratio_with": 2.34,
         }
     ]
     assert (data["status"], data["release"], data["stuck"]) == ("named", "4k", None)
