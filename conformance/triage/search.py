@@ -26,7 +26,8 @@ __all__ = ["Rival", "Search", "share_left"]
 _PLAIN = 8 * ROUNDING
 # A prediction that leaves less than this share of what was left before is worth measuring its own noise.
 _PROMISING = 0.5
-# Bounds of the work: hypotheses that grow, pairs and triples tried on one probe, and how many at a time.
+# Bounds of the work: hypotheses that grow, pairs and triples tried on a probe of one step (fewer on longer
+# ones, which cost more), and how many at a time.
 _GROWING, _PAIRS, _TRIPLES, _BATCH = 8, 1600, 800, 200
 
 
@@ -137,7 +138,8 @@ class Search:
         effects = self._effects(reading, base)
         if not effects:
             return []
-        pairs = self._ranked(reading, base, effects, combinations(effects, 2), _PAIRS)
+        steps = len(reading.probe.feed.chunks)
+        pairs = self._ranked(reading, base, effects, combinations(effects, 2), _PAIRS // steps)
         share = self._share(reading, base)
         found = self._first_explaining(reading, pairs, share)
         if found or len(effects) < 3:
@@ -145,7 +147,7 @@ class Search:
         best = sorted(pairs, key=lambda faults: self._share(reading, faults))[:30]
         triples = {self._set(*pair, name) for pair in best for name in effects if name not in pair}
         kept = [faults for faults in triples if self.predictions.compatible(faults)]
-        return self._first_explaining(reading, self._sorted(kept)[:_TRIPLES], share)
+        return self._first_explaining(reading, self._sorted(kept)[: _TRIPLES // steps], share)
 
     def _effects(self, reading: Reading, base: Faults) -> dict[str, np.ndarray]:
         """Fault → what it changes [N, V], for those that can be part of an explanation here."""
