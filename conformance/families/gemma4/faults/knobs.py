@@ -43,9 +43,8 @@ class Knobs(StepKnobs):
     post_attention_norm: PostNorm = "before-add"
     post_feedforward_norm: PostNorm = "before-add"
     final_norm: bool = True
-    norm_weights: Literal["own", "middle exchanged", "pre exchanged", "post exchanged"] = (
-        "own"  # middle: post_attention and pre_feedforward
-    )
+    # middle: post_attention and pre_feedforward
+    norm_weights: Literal["own", "middle exchanged", "pre exchanged", "post exchanged"] = "own"
     block: Literal["sequential", "parallel"] = "sequential"  # parallel: the MLP takes the block's input
 
     # Layer scalar (§2): what it multiplies, or which one it is.
