@@ -251,11 +251,15 @@ def _unlike_rows(feed: Feed) -> bool:
 
 
 def _jumps(feed: Feed) -> bool:
-    """Does a given position not follow the one before it in the first step, where nothing asks for a mask?"""
-    if feed.positions is None or feed.segments is not None or _padded(feed):
+    """Does a given position not follow the one before it, in a step on an empty cache?"""
+    if feed.positions is None or feed.segments is not None:
         return False
+    starts = [phase for phase in feed.phases() if not any(phase.context)]
     return any(
-        after - before != 1 for row in feed.positions for before, after in pairwise(row[: feed.chunks[0]])
+        after - before != 1
+        for phase in starts
+        for row in feed.positions
+        for before, after in pairwise(row[phase.start : phase.start + phase.columns])
     )
 
 
@@ -305,7 +309,7 @@ PADDED = _condition("padded", "padded rows", _padded)
 PADDING_AHEAD = _condition("padding ahead", "padding before a row's tokens", _padding_ahead)
 POSITIONS = _condition("positions", "given position ids", lambda feed: feed.positions is not None)
 POSITION_JUMPS = _condition(
-    "positions that jump", "given position ids that jump in the first step, and no mask", _jumps
+    "positions that jump", "given position ids that jump in a step on an empty cache", _jumps
 )
 SEGMENTS = _condition("segments", "packed rows", lambda feed: feed.segments is not None)
 MASKED = either(PADDED, SEGMENTS)

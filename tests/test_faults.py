@@ -130,6 +130,7 @@ WHERE: list[tuple[str, Feed, Feed]] = [
         feed_of(Forward(7), Forward(1), rows=2, lengths=(8, 5), padding="right"),
     ),
     ("POSITIONS", feed_of(positions=(tuple(range(8)),)), feed_of()),
+    ("POSITION_JUMPS", feed_of(positions=((0, 1, 2, 3, 5, 6, 7, 8),)), feed_of(positions=(tuple(range(8)),))),
     ("SEGMENTS", feed_of(segments=((0,) * 8,)), feed_of()),
     ("MASKED", feed_of(segments=((0,) * 8,)), feed_of(rows=2)),
     ("MASKED", feed_of(rows=2, lengths=(8, 5), padding="right"), feed_of(positions=(tuple(range(8)),))),
