@@ -226,9 +226,11 @@ def _padded(feed: Feed) -> bool:
 
 
 def _padding_ahead(feed: Feed) -> bool:
-    """Does a real token come after padding of its row?"""
+    """Does a real token come after padding of its row, in the row or in what is attended?"""
     if not _padded(feed):
         return False
+    if feed.padding == "left":
+        return True
     for phase in feed.phases():
         new = range(phase.start, phase.start + phase.columns)
         for row, context in enumerate(phase.context):
