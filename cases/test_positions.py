@@ -1,6 +1,7 @@
 """Positions: they act through RoPE alone; windows and causality count places in the row."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from conformance.case import Trial, case
 from conformance.claims import Agree, Matches, Plan, Span, Witness
@@ -60,9 +61,7 @@ def gaps(trial: Trial) -> Plan:
     third = feed.width // 3
     places = range(feed.width)
     jumped = replace(feed, positions=(tuple(p + 17 * (p >= third) + 29 * (p >= 2 * third) for p in places),))
-    steps = {
-        after - before for before, after in zip(jumped.positions[0], jumped.positions[0][1:], strict=False)
-    }
+    steps = {after - before for before, after in pairwise(jumped.positions[0])}
     return Plan(
         claims=(Matches("reference", jumped),),
         witnesses=(Witness("positions had gaps", max(steps) > 1),),

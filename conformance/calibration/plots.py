@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from conformance.calibration.summary import in_force, reaches, rows, tail_of, un
 from conformance.faults import VALUES
 
 __all__ = ["PLOTS", "draw_plots"]
+
+T = TypeVar("T")
 
 _TITLES = {"float32": "FP32", "bfloat16": "BF16"}
 _INK, _FAINT = "#333333", "#bbbbbb"
@@ -47,11 +49,23 @@ def draw_plots(records: Records, directory: Path) -> None:
             figure.savefig(directory / f"{name}.svg", format="svg", metadata={"Date": None})
 
 
+def _coloured(things: Iterable[T]) -> list[tuple[str, T]]:
+    """Each thing with a colour of its own.
+
+    Raises:
+        ValueError: there are more things than colours: a plot would leave some of them out.
+    """
+    listed = list(things)
+    if len(listed) > len(_COLOURS):
+        raise ValueError(f"{len(listed)} lines, but there are {len(_COLOURS)} colours")
+    return list(zip(_COLOURS[: len(listed)], listed, strict=True))
+
+
 def _survival(records: Records, figure: Any) -> None:
     """Share of positions beyond a ratio, for each engine; dashed, how the tail may go on."""
     for axes, dtype in _panels(figure):
         every = rows(records, dtype)
-        for colour, engine in zip(_COLOURS, dict.fromkeys(row.engine for row in every), strict=False):
+        for colour, engine in _coloured(dict.fromkeys(row.engine for row in every)):
             spread = sum((row.spread for row in every if row.engine == engine), Spread(0, 0, {}))
             axes.step(*_beyond(spread), where="post", color=colour, label=engine)
         tail = tail_of(records, dtype)
@@ -85,7 +99,7 @@ def _thresholds(records: Records, figure: Any) -> None:
     """What a bound costs on either side: false alarms, and faults that stay below it."""
     chances, missed = figure.subplots(1, 2)
     bounds = 2.0 ** np.arange(0.75, 7.01, 0.125)
-    for colour, dtype in zip(_COLOURS, DTYPES, strict=False):
+    for colour, dtype in _coloured(DTYPES):
         tail = tail_of(records, dtype)
         chances.plot(
             bounds, [tail.power(b) for b in bounds], ":", color=colour, label=f"{_TITLES[dtype]}, power law"
@@ -118,7 +132,7 @@ def _noise(records: Records, figure: Any) -> None:
             makes[int(row.engine.rpartition(" ")[2])] = row.spread, row.worst
         counts = sorted(makes)
         shares = {"median": 0.5, "99 %": 0.99, "99.9 %": 0.999}
-        for colour, (name, share) in zip(_COLOURS, shares.items(), strict=False):
+        for colour, (name, share) in _coloured(shares.items()):
             axes.plot(counts, [makes[n][0].quantile(share) for n in counts], "o-", color=colour, label=name)
         axes.plot(counts, [makes[n][1] for n in counts], "o-", color=_INK, label="largest")
         axes.set(xscale="log", yscale="log", xlabel="relabellings that the noise is measured from")
