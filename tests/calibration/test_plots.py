@@ -15,5 +15,5 @@ def test_each_line_has_a_colour_of_its_own() -> None:
 
 def test_more_lines_than_colours_are_refused() -> None:
     many = range(len(plots._COLOURS) + 1)
-    with pytest.raises(ValueError, match="^7 lines, but there are 6 colours$"):
+    with pytest.raises(ValueError, match=r"^7 lines, but there are 6 colours$"):
         plots._coloured(many)
