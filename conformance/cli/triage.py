@@ -88,9 +88,10 @@ def triage(
 
 
 def _exit_code(found: Sequence[Diagnosis]) -> int:
-    if all(diagnosis.status == CONFORMS for diagnosis in found):
-        return 0
-    return 2 if any(diagnosis.status == UNJUDGED for diagnosis in found) else 1
+    statuses = {diagnosis.status for diagnosis in found}
+    if statuses - {CONFORMS, UNJUDGED}:
+        return 1
+    return 2 if UNJUDGED in statuses else 0
 
 
 def _of_backend(

@@ -17,7 +17,7 @@ from conformance.faults import faults_of, find
 from conformance.runs import Run, Runner
 from conformance.triage.predictions import Faults, Predictions
 from conformance.triage.probes import Probe, Setting, further_probes, kind_probes, ladder, span_claims
-from conformance.triage.readings import Reading
+from conformance.triage.readings import Reading, share_of
 from conformance.triage.search import Rival, Search
 
 __all__ = [
@@ -235,6 +235,8 @@ def _tell_apart(search: Search, ask: _Asker, pool: Sequence[Probe], predictions:
                 continue
             for reading in ask.readings([probe]):
                 search.take(reading)
+            if search.stuck is not None:
+                return
             break
         else:
             return
@@ -274,7 +276,9 @@ def _are_twins(family: str, tied: Sequence[Faults]) -> bool:
 def _summary(release: str, fit: _Fit, problems: dict[str, str], declined: dict[str, str]) -> Diagnosis:
     search = fit.search
     named: Faults = search.hypotheses[0] if search.stuck is None else ()
-    readings = [*fit.readings, *(r for r in search.readings if not any(r is one for one in fit.readings))]
+    # Those that told hypotheses apart were taken in besides; one of them may have left none standing.
+    taken = [*search.readings, *([search.stuck] if search.stuck is not None else [])]
+    readings = [*fit.readings, *(r for r in taken if not any(r is one for one in fit.readings))]
     if not readings:
         status = UNJUDGED
     elif search.stuck is not None or (problems and not named):
@@ -305,7 +309,7 @@ def _finding(search: Search, reading: Reading, named: Faults, by_phase: dict[str
     after = share = None
     if faults:
         left = search.left(reading, faults)
-        after, share = float(left.max()), _share(reading.plain, left)
+        after, share = float(left.max()), share_of(reading.plain, left)
     return Finding(
         probe=reading.probe,
         before=float(reading.plain.max()),
@@ -324,12 +328,6 @@ def _part(search: Search, readings: Sequence[Reading], named: Faults, name: str)
     shown = [reading for reading in readings if search.predictions.visible(reading.probe, (name,))]
     without = max(float(search.left(reading, others).max()) for reading in shown)
     return without, max(float(search.left(reading, named).max()) for reading in shown)
-
-
-def _share(before: np.ndarray, after: np.ndarray) -> float:
-    both = np.isfinite(before) & np.isfinite(after)
-    size = float(np.square(before[both]).sum())
-    return float(np.sqrt(np.square(after[both]).sum() / size)) if size else 0.0
 
 
 def _spans(runner: Runner, backend: str, setting: Setting) -> list[Span]:

@@ -12,7 +12,7 @@ from conformance.compare.verdict import ROUNDING, Place
 from conformance.runs import Run
 from conformance.triage.probes import Probe
 
-__all__ = ["Reading", "explained", "ratios"]
+__all__ = ["Reading", "explained", "ratios", "share_of"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +81,13 @@ def ratios(
         off = np.abs(left - right).max(axis=-1) / noise[cells]
     off = np.where(finite[0] & finite[1], off, np.inf)
     return np.where(~finite[0] & ~finite[1], 0.0, off)
+
+
+def share_of(before: np.ndarray, after: np.ndarray) -> float:
+    """Which share of some error is left, root mean square of the positions that are finite in both.
+
+    Without any such position, or without an error before, all is left.
+    """
+    both = np.isfinite(before) & np.isfinite(after)
+    size = float(np.square(before[both]).sum())
+    return float(np.sqrt(np.square(after[both]).sum() / size)) if size else 1.0

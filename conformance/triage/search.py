@@ -18,7 +18,7 @@ from conformance.compare.verdict import ROUNDING
 from conformance.faults import NOTHING, Fault
 from conformance.faults import ROUNDING as ONLY_ROUNDS
 from conformance.triage.predictions import Faults, Predictions
-from conformance.triage.readings import Reading, explained
+from conformance.triage.readings import Reading, explained, share_of
 
 __all__ = ["Rival", "Search", "share_left"]
 
@@ -241,12 +241,5 @@ class Search:
 
 
 def share_left(reading: Reading, want: np.ndarray | None) -> float:
-    """Which share of the difference from the reference some logits leave; root mean square of positions.
-
-    Positions that are not finite in one of the three do not count; without any, all is left.
-    """
-    before = reading.plain
-    after = reading.off(want, reading.truth.noise)
-    both = np.isfinite(before) & np.isfinite(after)
-    size = float(np.square(before[both]).sum())
-    return float(np.sqrt(np.square(after[both]).sum() / size)) if size else 1.0
+    """Which share of the difference from the reference some logits leave (`share_of`)."""
+    return share_of(reading.plain, reading.off(want, reading.truth.noise))

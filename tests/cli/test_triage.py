@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from conformance.backends.reference.faulty import FaultyAdapter
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
+from conformance.cli.triage import _exit_code
 from conformance.feeds import Feed, Forward
 from conformance.trials import models
 from tests.cli.conftest import Conformance
@@ -113,3 +115,18 @@ def test_a_worker_that_does_not_start_could_not_be_judged(triage: Conformance) -
     code, out, err = triage("--backend", "tests.toys:NoSuch")
     assert (code, out) == (2, "")
     assert err.startswith("tests.toys:NoSuch could not be judged: worker ")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        (["conforms", "conforms"], 0),
+        (["conforms", "named"], 1),
+        (["unjudged", "unknown"], 1),
+        (["conforms", "unjudged"], 2),
+    ],
+)
+def test_a_difference_counts_for_more_than_a_release_that_was_not_judged(
+    statuses: list[str], code: int
+) -> None:
+    assert _exit_code([SimpleNamespace(status=status) for status in statuses]) == code  # type: ignore[misc]

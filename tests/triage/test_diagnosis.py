@@ -217,3 +217,16 @@ def test_readings_that_are_there_already_are_enough(
     found = diagnose_readings(setting, readings, predictions)
     assert (found.status, found.named) == (NAMED, ("activation-gelu",))
     assert len(found.findings) == 2
+
+
+def test_a_probe_that_was_to_tell_ties_apart_may_leave_none(disturbed: Diagnosed) -> None:
+    # The ladder has no step of 32 to 63 columns; there this engine does something else again.
+    def worse(feed: Feed, run: Run) -> Run:
+        assert run.logits is not None
+        return replace(run, logits=run.logits * np.float32(1.01)) if feed.width in (12, 24, 40) else run
+
+    found = disturbed(worse, ["window-missing-from-64-tokens"])
+    assert (found.status, found.named, found.ties) == (UNKNOWN, (), ())
+    assert found.stuck is not None
+    assert found.stuck in [finding.probe.name for finding in found.findings]
+    assert found.stuck.endswith(" columns")

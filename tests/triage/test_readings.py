@@ -9,7 +9,7 @@ from conformance.compare.noise import Truth
 from conformance.compare.verdict import ROUNDING, Place
 from conformance.runs import Run
 from conformance.triage.probes import Probe
-from conformance.triage.readings import Reading, explained, ratios
+from conformance.triage.readings import Reading, explained, ratios, share_of
 
 CELLS = np.array([[True, True, True], [False, True, True]])
 NOISE = np.full((2, 3), 0.5)
@@ -59,3 +59,9 @@ def test_the_first_bad_position_is_the_first_by_column(probes: dict[str, Probe])
     assert not reading.conforms
     assert Reading(probe, Run(want), truth).first_bad is None
     assert Reading(probe, Run(want), truth).conforms
+
+
+def test_the_share_that_is_left_is_of_the_finite_positions() -> None:
+    before, after = np.array([3.0, 4.0, np.inf]), np.array([0.0, 2.5, 1.0])
+    assert share_of(before, after) == 0.5
+    assert share_of(np.array([np.inf]), np.array([1.0])) == 1
