@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["BadInput", "Refused", "Unsupported"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["BadInput", "Refused", "Unsupported", "did_you_mean"]
 
 
 class BadInput(Exception):
@@ -16,6 +19,12 @@ class BadInput(Exception):
         """Build the message for a wrong value of `what`."""
         place = f" [{where}]" if where else ""
         return cls(f"{what} = {got!r}, but should be {want}{place}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest known name as the end of a message, or nothing where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class Unsupported(Exception):

@@ -7,14 +7,13 @@ its deviating model in a module called `faults`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, Protocol, cast
 
-from conformance.errors import BadInput
+from conformance.errors import BadInput, did_you_mean
 from conformance.families import FAMILIES, family_of
 from conformance.families.base import Spec
 from conformance.feeds import Crop, Feed, Forward, Reorder, Reset
@@ -151,8 +150,7 @@ def find(bank: Sequence[Fault], fault_id: str) -> Fault:
     for fault in bank:
         if fault.id == fault_id:
             return fault
-    near = difflib.get_close_matches(fault_id, [fault.id for fault in bank], n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(fault_id, (fault.id for fault in bank))
     raise BadInput(f"fault = {fault_id!r}, but should be one of the {len(bank)} in the bank{hint}")
 
 

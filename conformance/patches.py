@@ -7,7 +7,6 @@ and told the patch by the checkpoint.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -21,7 +20,7 @@ from conformance.backends.patching import PATCH_FILE
 from conformance.backends.registry import Backend, known_backends
 from conformance.checkpoints.store import Checkpoint
 from conformance.compare.noise import Truth
-from conformance.errors import BadInput
+from conformance.errors import BadInput, did_you_mean
 from conformance.families import FAMILIES, family_of
 from conformance.feeds import Feed
 from conformance.runs import Run, Session
@@ -86,8 +85,7 @@ def find_patch(patches: Sequence[Patch], name: str) -> Patch:
     for patch in patches:
         if patch.name == name:
             return patch
-    near = difflib.get_close_matches(name, [patch.name for patch in patches], n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, (patch.name for patch in patches))
     raise BadInput(f"patch = {name!r}, but should be one of the {len(patches)} patches{hint}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from typing import Any
 
 import conformance
 from conformance.environments import ENVIRONMENTS, Environment
-from conformance.errors import BadInput
+from conformance.errors import BadInput, did_you_mean
 from conformance.families import FAMILIES, family_of
 
 __all__ = ["DEFAULT_BACKENDS", "Backend", "backend_named", "known_backends"]
@@ -188,7 +187,5 @@ def backend_named(text: str) -> Backend:
         raise BadInput.value("backend", text, f"a command with balanced quotes: {error}") from None
     if words and shutil.which(words[0]) is not None:
         return Backend(name=text, title=f"worker command {text}", command=tuple(words))
-    near = difflib.get_close_matches(text, known, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]}?" if near else ""
     choice = f"one of {', '.join(known)}, module:Class, or a worker's command"
-    raise BadInput(f"backend = {text!r}, but should be {choice}{hint}")
+    raise BadInput(f"backend = {text!r}, but should be {choice}{did_you_mean(text, known)}")

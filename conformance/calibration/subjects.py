@@ -12,7 +12,8 @@ import numpy as np
 
 from conformance.checkpoints.store import Checkpoint, write_checkpoint
 from conformance.families.base import Spec
-from conformance.feeds import Crop, Feed, Forward, Reorder, Reset, Step
+from conformance.feeds import Feed, Forward, Reorder
+from conformance.operations import cache_operations
 from conformance.trials import models
 
 __all__ = ["DTYPES", "LONG", "SAME_TEXT", "Subject", "engine_feeds", "fault_feeds", "subjects"]
@@ -109,15 +110,6 @@ def fault_feeds(of: Subject) -> dict[str, Feed]:
     # Gaps of another size in each row, for a shift that all positions share changes nothing.
     gaps = tuple(tuple((3 + row) * place for place in range(width)) for row in range(3))
     far = (tuple(301 + 7 * place for place in range(width)),) * 3
-    operations: dict[str, Step] = {
-        "crop": Crop(held - 2),
-        "deep crop": Crop(2),
-        "crop to 0": Crop(0),
-        "crop past the end": Crop(held + 3),
-        "reset": Reset(),
-        "reorder": Reorder((2, 0, 1)),
-        "fork": Reorder((1, 1, 0)),
-    }
     rest = (Forward(2), *(Forward(1),) * (width - held - 2))
     return {
         "whole": rows,
@@ -135,7 +127,10 @@ def fault_feeds(of: Subject) -> dict[str, Feed]:
         "segments, training": replace(packed, mode="training"),
         "gaps": replace(rows, positions=gaps),
         "far": replace(rows, positions=far),
-        **{name: replace(rows, steps=(Forward(held), step, *rest)) for name, step in operations.items()},
+        **{
+            name: replace(rows, steps=(Forward(held), step, *rest))
+            for name, step in cache_operations(held).items()
+        },
         "reorder, padded": replace(left, steps=(Forward(held), Reorder((2, 0, 1)), Forward(width - held))),
     }
 

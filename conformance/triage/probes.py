@@ -14,8 +14,9 @@ from conformance.claims import WindowSpan
 from conformance.families import family_of
 from conformance.families.base import LOCAL, Spec, Variant
 from conformance.faults import NOTHING, ROUNDING, Fault
-from conformance.feeds import Crop, Feed, Forward, Reorder, Reset, Step
+from conformance.feeds import Feed, Forward, Reorder
 from conformance.limits import violation
+from conformance.operations import cache_operations
 from conformance.trials import models
 
 __all__ = ["Probe", "Setting", "further_probes", "kind_probes", "ladder", "span_claims"]
@@ -189,15 +190,6 @@ def _batched(of: Checkpoint) -> list[tuple[str, str, Feed]]:
     # Gaps of another size in each row, for a shift that all positions share changes nothing.
     gaps = tuple(tuple((3 + row) * place for place in range(width)) for row in range(3))
     far = (tuple(301 + 7 * place for place in range(width)),) * 3
-    operations: dict[str, Step] = {
-        "crop": Crop(held - 2),
-        "deep crop": Crop(2),
-        "crop to 0": Crop(0),
-        "crop past the end": Crop(held + 3),
-        "reset": Reset(),
-        "reorder": Reorder((2, 0, 1)),
-        "fork": Reorder((1, 1, 0)),
-    }
     rest = (Forward(2), *(Forward(1),) * (width - held - 2))
     return [
         ("several rows", PREFILL, rows),
@@ -218,7 +210,7 @@ def _batched(of: Checkpoint) -> list[tuple[str, str, Feed]]:
         ("packed, training", "training", _training(packed)),
         *(
             (name, "cache operations", replace(rows, steps=(Forward(held), step, *rest)))
-            for name, step in operations.items()
+            for name, step in cache_operations(held).items()
         ),
         (
             "reorder, padded",

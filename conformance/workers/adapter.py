@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +18,19 @@ import numpy as np
 from conformance.errors import Unsupported
 from conformance.feeds import Feed
 
-__all__ = ["Adapter", "Limits"]
+__all__ = ["Adapter", "Limits", "installed_versions"]
 
 # spec field (or "length" of a feed) → {"one_of": [...]}, {"min": n}, {"max": n}, {"multiple_of": n}
 Limits = Mapping[str, Mapping[str, Any]]
+
+
+def installed_versions(*names: str) -> dict[str, str]:
+    """Versions of those distributions that are installed here; an engine may come under several names."""
+    found: dict[str, str] = {}
+    for name in names:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 class Adapter(ABC):

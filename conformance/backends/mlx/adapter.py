@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from conformance.feeds import Feed
-from conformance.workers.adapter import Adapter
+from conformance.workers.adapter import Adapter, installed_versions
 
 __all__ = ["MlxAdapter"]
 
@@ -81,13 +80,7 @@ class MlxAdapter(Adapter):
 
     def versions(self) -> Mapping[str, str]:
         """Of mlx-lm and what it computes with."""
-        found = {}
-        for name in ("mlx-lm", "mlx", "mlx-cpu", "numpy"):
-            try:
-                found[name] = version(name)
-            except PackageNotFoundError:
-                continue
-        return found
+        return installed_versions("mlx-lm", "mlx", "mlx-cpu", "numpy")
 
     def numerics(self) -> Mapping[str, Any]:
         """What is pinned."""

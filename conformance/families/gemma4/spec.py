@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from conformance.errors import BadInput
 from conformance.families.base import GLOBAL, LOCAL, Spec
+from conformance.families.checks import is_number, require_positive, require_size
 
 __all__ = ["MODEL_TYPES", "RELEASES", "Gemma4Spec", "default_layer_types"]
 
@@ -88,10 +88,10 @@ class Gemma4Spec(Spec):
 
     def __post_init__(self) -> None:
         for name in _SIZES:
-            _require_size(_KEYS.get(name, name), getattr(self, name))
+            require_size(_KEYS.get(name, name), getattr(self, name))
         for name in _POSITIVE:
-            _require_positive(name, getattr(self, name))
-        if not _is_number(self.partial_rotary_factor) or not 0 < self.partial_rotary_factor <= 1:
+            require_positive(name, getattr(self, name))
+        if not is_number(self.partial_rotary_factor) or not 0 < self.partial_rotary_factor <= 1:
             raise BadInput.value("partial_rotary_factor", self.partial_rotary_factor, "above 0, at most 1")
         for name in ("num_key_value_heads", "num_global_key_value_heads"):
             if self.num_attention_heads % getattr(self, name):
@@ -256,7 +256,7 @@ class Gemma4Spec(Spec):
             elif field.name not in _OPTIONAL and key != "layer_types":
                 raise BadInput(f"{key} is missing, but gemma4 needs it")
         if "layer_types" not in values:
-            _require_size("num_hidden_layers", values["num_hidden_layers"])
+            require_size("num_hidden_layers", values["num_hidden_layers"])
             values["layer_types"] = default_layer_types(values["num_hidden_layers"])
         return cls(**values)
 
@@ -307,17 +307,3 @@ def _check_sharing(names: tuple[str, ...], shared: object) -> None:
             raise BadInput.value(
                 "num_kv_shared_layers", shared, f"fewer: no {name} layer is left to share the K/V of"
             )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _require_size(key: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadInput.value(key, value, "a whole number, 1 or larger")
-
-
-def _require_positive(key: str, value: object) -> None:
-    if not _is_number(value) or not value > 0:  # type: ignore[operator]
-        raise BadInput.value(key, value, "a positive number")

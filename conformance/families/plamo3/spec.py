@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from conformance.errors import BadInput
 from conformance.families.base import GLOBAL, LOCAL, Spec
+from conformance.families.checks import is_number, require_positive, require_size
 
 __all__ = ["RELEASES", "Plamo3Spec"]
 
@@ -71,15 +71,15 @@ class Plamo3Spec(Spec):
 
     def __post_init__(self) -> None:
         for key in _SIZES:
-            _require_size(key, getattr(self, key))
+            require_size(key, getattr(self, key))
         for key in _POSITIVE:
-            _require_positive(key, getattr(self, key))
+            require_positive(key, getattr(self, key))
         for key in ("tie_word_embeddings", "scale_embedding"):
             if not isinstance(getattr(self, key), bool):
                 raise BadInput.value(key, getattr(self, key), "true or false")
         if self.scale_embedding:
             raise BadInput.value("scale_embedding", True, "false: neither release scales embeddings")
-        if not _is_number(self.rope_scaling_factor) or self.rope_scaling_factor < 1:
+        if not is_number(self.rope_scaling_factor) or self.rope_scaling_factor < 1:
             raise BadInput.value("rope_scaling_factor", self.rope_scaling_factor, "a number, 1 or larger")
         if self.num_attention_heads % self.num_key_value_heads:
             raise BadInput.value(
@@ -168,17 +168,3 @@ class Plamo3Spec(Spec):
             return cls(**values)
         except BadInput as error:
             raise BadInput(f"{error} [{where}]" if where else str(error)) from None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _require_size(key: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadInput.value(key, value, "a whole number, 1 or larger")
-
-
-def _require_positive(key: str, value: object) -> None:
-    if not _is_number(value) or not value > 0:  # type: ignore[operator]
-        raise BadInput.value(key, value, "a positive number")

@@ -70,7 +70,11 @@ class StepKnobs:
     training_padding: bool = True
     training_segments: bool = True
 
+    # Norms.
+    eps_place: Literal["under the root", "outside the root"] = "under the root"
+
     # Precision. Widths are equal in exact arithmetic.
     cache_dtype: Literal["run", "bfloat16", "float16", "float8"] = "run"
+    norm_width: Width = "wide"
     softmax_width: Width = "wide"
     matmul: Literal["exact", "tf32", "bfloat16", "float16"] = "exact"  # rounding of matrix inputs

@@ -8,7 +8,7 @@ from torch import Tensor
 from conformance.families.stepwise.knobs import StepKnobs
 from conformance.families.stepwise.view import View
 
-__all__ = ["cached", "capped", "linear", "probabilities", "wide", "with_neighbours"]
+__all__ = ["cached", "capped", "linear", "probabilities", "unit", "wide", "with_neighbours"]
 
 _TF32_MANTISSA_BITS = 10
 _ROUNDED_TO = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -29,6 +29,19 @@ def linear(x: Tensor, w: Tensor, knobs: StepKnobs) -> Tensor:
     elif knobs.matmul != "exact":
         x = x.to(_ROUNDED_TO[knobs.matmul]).to(x.dtype)
     return x @ w.T
+
+
+def unit(
+    x: Tensor, eps: float, knobs: StepKnobs, run: torch.dtype, *, centred: bool, axes: tuple[int, ...]
+) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) over `axes`, computed in FP32 or wider."""
+    x = x.to(run if knobs.norm_width == "run" else wide(run))
+    if centred:
+        x = x - x.mean(axes, keepdim=True)
+    square = x.pow(2).mean(axes, keepdim=True)
+    return x / (
+        torch.sqrt(square) + eps if knobs.eps_place == "outside the root" else torch.sqrt(square + eps)
+    )
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:

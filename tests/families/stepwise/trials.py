@@ -18,7 +18,8 @@ from conformance.compare.noise import Truth, measure
 from conformance.families import family_of
 from conformance.families.base import Spec
 from conformance.faults import faults_of
-from conformance.feeds import Crop, Feed, Forward, Reorder, Reset, Step
+from conformance.feeds import Feed, Forward, Reorder
+from conformance.operations import cache_operations
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 SEED = 7
@@ -60,16 +61,7 @@ def feeds_of(spec: Spec) -> Iterator[tuple[str, Feed]]:
     yield "positions beyond 256", replace(one, positions=(tuple(301 + 7 * n for n in range(width)),))
     held = span + 3
     rest = width - held - 2
-    operations: dict[str, Step] = {
-        "crop": Crop(held - 2),
-        "deep crop": Crop(2),
-        "crop to 0": Crop(0),
-        "crop past the end": Crop(held + 3),
-        "reset": Reset(),
-        "reorder": Reorder((1, 0)),
-        "fork": Reorder((0, 0)),
-    }
-    for name, step in operations.items():
+    for name, step in cache_operations(held, permuted=(1, 0), forked=(0, 0)).items():
         yield name, replace(two, steps=(Forward(held), step, Forward(2), *[Forward(1)] * rest))
     yield "reorder, padded", replace(left, steps=(Forward(held), Reorder((1, 0)), Forward(width - held)))
     long = Feed(tokens=tokens_of(spec, 1, 66), steps=(Forward(66),))

@@ -39,7 +39,6 @@ class Knobs(StepKnobs):
     centred_heads: bool = False  # and in q_norm and k_norm
     residual_eps: float | None = None  # instead of the configured one, in norms over D
     head_eps: float | None = None  # and in those of Q, K and V
-    eps_place: Literal["under the root", "outside the root"] = "under the root"
     post_attention_norm: PostNorm = "before-add"
     post_feedforward_norm: PostNorm = "before-add"
     final_norm: bool = True
@@ -121,7 +120,6 @@ class Knobs(StepKnobs):
 
     # Precision (§2, §3). All widths but bfloat16 are equal in exact arithmetic.
     gain: Literal["before the cast", "after the cast"] = "before the cast"
-    norm_width: Width = "wide"
     rope_width: Width = "run"
     attention_width: Literal["run", "scores", "wide"] = "run"  # scores: all after RoPE
     mlp_width: Width = "run"

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from conformance.families.gemma4.faults.knobs import Knobs
 from conformance.families.gemma4.spec import Gemma4Spec
-from conformance.families.stepwise.numerics import capped, linear, wide
+from conformance.families.stepwise.numerics import capped, linear, unit, wide
 
 __all__ = ["Block", "head_eps", "mlp", "overwritten", "residual_norm", "rms_norm", "softcapped"]
 
@@ -53,12 +53,12 @@ def rms_norm(
     axes: tuple[int, ...] = (-1,),
 ) -> Tensor:
     """(gain + offset) * x / sqrt(mean(x^2) + eps) over `axes`: multiplied in FP32, cast last."""
-    unit = _unit(x, eps, knobs, run, centred=centred, axes=axes)
+    normalised = unit(x, eps, knobs, run, centred=centred, axes=axes)
     if gain is None:
-        return unit.to(run)
+        return normalised.to(run)
     if knobs.gain == "after the cast":
-        return unit.to(run) * (gain + offset)
-    return (unit * (gain.to(unit.dtype) + offset)).to(run)
+        return normalised.to(run) * (gain + offset)
+    return (normalised * (gain.to(normalised.dtype) + offset)).to(run)
 
 
 def residual_norm(
@@ -75,7 +75,7 @@ def overwritten(spec: Gemma4Spec, knobs: Knobs, x: Tensor) -> Tensor:
     if x.dtype == torch.bfloat16:
         return x
     eps = _residual_eps(spec, knobs)
-    return _unit(x, eps, knobs, x.dtype, centred=knobs.centred_residual, axes=(-1,))
+    return unit(x, eps, knobs, x.dtype, centred=knobs.centred_residual, axes=(-1,))
 
 
 def head_eps(spec: Gemma4Spec, knobs: Knobs) -> float:
@@ -110,19 +110,6 @@ def softcapped(spec: Gemma4Spec, logits: Tensor, knobs: Knobs) -> Tensor:
         case "missing":
             pass
     return logits.to(run)
-
-
-def _unit(
-    x: Tensor, eps: float, knobs: Knobs, run: torch.dtype, *, centred: bool, axes: tuple[int, ...]
-) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) over `axes`, computed in FP32 or wider."""
-    x = x.to(run if knobs.norm_width == "run" else wide(run))
-    if centred:
-        x = x - x.mean(axes, keepdim=True)
-    square = x.pow(2).mean(axes, keepdim=True)
-    return x / (
-        torch.sqrt(square) + eps if knobs.eps_place == "outside the root" else torch.sqrt(square + eps)
-    )
 
 
 def _residual_eps(spec: Gemma4Spec, knobs: Knobs) -> float:

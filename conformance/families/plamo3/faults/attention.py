@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.plamo3.faults.knobs import HeadNorm, Knobs
-from conformance.families.plamo3.faults.layers import Block, rms_norm, unit
+from conformance.families.plamo3.faults.layers import Block, rms_norm
 from conformance.families.plamo3.faults.rope import Rotation, rotate
 from conformance.families.plamo3.spec import Plamo3Spec
 from conformance.families.stepwise.cache import Log
@@ -18,6 +18,7 @@ from conformance.families.stepwise.numerics import (
     capped,
     linear,
     probabilities,
+    unit,
     wide,
     with_neighbours,
 )

@@ -36,7 +36,6 @@ class Knobs(StepKnobs):
     centred_heads: bool = False  # and in q_norm and k_norm
     residual_eps: float | None = None  # instead of the configured one, in norms over D
     head_eps: float | None = None  # and in q_norm and k_norm
-    eps_place: Literal["under the root", "outside the root"] = "under the root"
     q_norm: HeadNorm = "before-rope"
     k_norm: HeadNorm = "before-rope"
     head_gains: Literal["own", "exchanged"] = "own"  # q_norm's weight on k and k_norm's on q
@@ -88,7 +87,6 @@ class Knobs(StepKnobs):
 
     # Precision. All widths are equal in exact arithmetic (§4, §5).
     gain: Literal["after the cast", "before the cast"] = "after the cast"
-    norm_width: Width = "wide"
     gain_width: Width = "run"  # of c + w
     rope_width: Width = "run"
     amplitude_width: Width = "run"  # wide: cos and sin are scaled before they are cast

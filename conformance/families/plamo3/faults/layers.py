@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from conformance.families.plamo3.faults.knobs import Knobs
 from conformance.families.plamo3.spec import Plamo3Spec
-from conformance.families.stepwise.numerics import linear, wide
+from conformance.families.stepwise.numerics import linear, unit, wide
 
 __all__ = [
     "Block",
@@ -19,7 +19,6 @@ __all__ = [
     "residual_eps",
     "residual_norm",
     "rms_norm",
-    "unit",
 ]
 
 
@@ -37,19 +36,6 @@ class Block:
     post_mixer_norm: Tensor
     pre_mlp_norm: Tensor
     post_mlp_norm: Tensor
-
-
-def unit(
-    x: Tensor, eps: float, knobs: Knobs, run: torch.dtype, *, centred: bool, axes: tuple[int, ...]
-) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) over `axes`, computed in FP32 or wider."""
-    x = x.to(run if knobs.norm_width == "run" else wide(run))
-    if centred:
-        x = x - x.mean(axes, keepdim=True)
-    square = x.pow(2).mean(axes, keepdim=True)
-    return x / (
-        torch.sqrt(square) + eps if knobs.eps_place == "outside the root" else torch.sqrt(square + eps)
-    )
 
 
 def gain(w: Tensor, offset: float, knobs: Knobs) -> Tensor:

@@ -23,13 +23,12 @@ from conformance.families.plamo3.faults.layers import (
     mlp,
     residual_eps,
     residual_norm,
-    unit,
 )
 from conformance.families.plamo3.faults.rope import rotation
 from conformance.families.plamo3.spec import Plamo3Spec
 from conformance.families.stepwise.cache import Memory
 from conformance.families.stepwise.feeding import execute
-from conformance.families.stepwise.numerics import capped, linear, wide
+from conformance.families.stepwise.numerics import capped, linear, unit, wide
 from conformance.families.stepwise.view import Chunk, look
 from conformance.feeds import Feed
 

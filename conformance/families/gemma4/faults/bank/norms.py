@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.families.stepwise.bank.entry import table
+from conformance.families.stepwise.bank.entry import cite, table
+from conformance.families.stepwise.bank.norms import QUERY_KEY_NORMS
 from conformance.families.stepwise.conditions import LOCAL_LAYERS, not_default
-from conformance.faults import Fault
 
 __all__ = ["BLOCK", "HEAD_NORMS", "NORMS", "SCALAR"]
 
-block = table("block", "docs/gemma4.md")
-norm = table("norm", "docs/gemma4.md")
-scalar = table("scalar", "docs/gemma4.md")
+DOCUMENT = "docs/gemma4.md"
+
+block = table("block", DOCUMENT)
+norm = table("norm", DOCUMENT)
+scalar = table("scalar", DOCUMENT)
 
 # Site in ids → site in sentences, and the knob of what is added to its gain.
 _SITES = {
@@ -145,35 +147,8 @@ NORMS = (
 )
 
 
-def _of_heads() -> list[Fault]:
-    rules = (
-        ("missing", "missing", "head norm missing", "{} missing"),
-        ("after-rope", "after-rope", "head norm after RoPE", "{} applied after RoPE instead of before it"),
-        ("all-heads", "all-heads", "head norm over all heads", "{} computed over all heads at once"),
-    )
-    names = {"q": "q_norm is", "k": "k_norm is", "qk": "q_norm and k_norm are"}
-    return [
-        norm(
-            f"{heads}-norm-{suffix}",
-            3,
-            kind,
-            f"{sentence.format(name)}.",
-            **_changes([f"{head}_norm" for head in heads], rule),
-        )
-        for suffix, rule, kind, sentence in rules
-        for heads, name in names.items()
-    ]
-
-
 HEAD_NORMS = (
-    *_of_heads(),
-    norm(
-        "head-gains-exchanged",
-        3,
-        "norm weights exchanged",
-        "q_norm's weight is used on K, and k_norm's on Q.",
-        head_gains="exchanged",
-    ),
+    *cite(QUERY_KEY_NORMS, DOCUMENT, 3),
     norm(
         "v-norm-missing",
         3,

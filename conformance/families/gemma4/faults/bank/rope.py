@@ -8,7 +8,8 @@ from conformance.families.gemma4.faults.conditions import (
     PARTIAL_LOCAL,
     UNLIKE_HEADS,
 )
-from conformance.families.stepwise.bank.entry import table
+from conformance.families.stepwise.bank.entry import cite, table
+from conformance.families.stepwise.bank.rope import ROTATION
 from conformance.families.stepwise.conditions import (
     GLOBAL_BEYOND_SPAN,
     LOCAL_LAYERS,
@@ -22,36 +23,7 @@ pattern = table("pattern", "docs/gemma4.md")
 rope = table("rope", "docs/gemma4.md")
 
 ROPE = (
-    rope(
-        "rope-interleaved",
-        4,
-        "interleaved pairs",
-        "RoPE rotates neighbouring components instead of the pairs (j, j + d/2).",
-        rope_pairs="neighbours",
-    ),
-    rope(
-        "rope-backwards",
-        4,
-        "rotation reversed",
-        "RoPE rotates the other way: sin has the wrong sign.",
-        rope_sign=-1,
-    ),
-    rope(
-        "rope-missing",
-        4,
-        "RoPE left out",
-        "No layer rotates Q and K.",
-        local_rope=False,
-        global_rope=False,
-    ),
-    rope(
-        "rope-missing-local",
-        4,
-        "RoPE left out",
-        "Local layers do not rotate Q and K.",
-        LOCAL_LAYERS,
-        local_rope=False,
-    ),
+    *cite(ROTATION, "docs/gemma4.md", 4),
     rope(
         "rope-missing-global",
         4,

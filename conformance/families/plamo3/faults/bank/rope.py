@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from conformance.families.plamo3.faults.conditions import YARN
-from conformance.families.stepwise.bank.entry import table
+from conformance.families.stepwise.bank.entry import cite, table
+from conformance.families.stepwise.bank.rope import ROTATION
 from conformance.families.stepwise.conditions import (
     GLOBAL_LAYERS,
     LOCAL_LAYERS,
@@ -23,36 +24,7 @@ _FACTOR_IS_NOT_THE_RATIO = of_spec(
 )
 
 ROPE = (
-    rope(
-        "rope-interleaved",
-        5,
-        "interleaved pairs",
-        "RoPE rotates neighbouring components instead of the pairs (j, j + d/2).",
-        rope_pairs="neighbours",
-    ),
-    rope(
-        "rope-backwards",
-        5,
-        "rotation reversed",
-        "RoPE rotates the other way: sin has the wrong sign.",
-        rope_sign=-1,
-    ),
-    rope(
-        "rope-missing",
-        5,
-        "RoPE left out",
-        "No layer rotates Q and K.",
-        local_rope=False,
-        global_rope=False,
-    ),
-    rope(
-        "rope-missing-local",
-        5,
-        "RoPE left out",
-        "Local layers do not rotate Q and K.",
-        LOCAL_LAYERS,
-        local_rope=False,
-    ),
+    *cite(ROTATION, "docs/plamo3.md", 5),
     rope(
         "rope-missing-global",
         5,
