@@ -29,6 +29,7 @@ __all__ = [
     "CROP_TO_ZERO",
     "DECODE",
     "FLOAT32",
+    "LEANINGS",
     "MASKED",
     "NOTHING",
     "NOT_FINITE",
@@ -55,6 +56,7 @@ __all__ = [
     "either",
     "faults_of",
     "find",
+    "leanings",
 ]
 
 # What a fault does to a run where its conditions hold.
@@ -63,6 +65,9 @@ ROUNDING = "rounding"  # another correct evaluation: logits stay within the nois
 NOT_FINITE = "not finite"
 SHAPE = "shape"
 NOTHING = "nothing"  # the same function for every input
+
+# Evaluation orders in which numbers on a border of a rounding fall to one side.
+LEANINGS = ("lean:up", "lean:down")
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ class Fault:
         reveals: what shows then: `VALUES`, `ROUNDING`, `NOT_FINITE`, `SHAPE` or `NOTHING`.
         why: the reason, unless it reveals `VALUES`.
         twins: faults that cannot be told from this one by the runs that the harness makes.
+        rounds: it rounds what the model computes. Noise decides to which side a number on the border
+            between two rounded ones falls, and one that falls otherwise is further than noise.
     """
 
     id: str
@@ -107,6 +114,7 @@ class Fault:
     reveals: str = VALUES
     why: str = ""
     twins: tuple[str, ...] = ()
+    rounds: bool = False
 
     def applies(self, spec: Spec, feed: Feed) -> bool:
         """Can it show here? False is certain: the run is then the same with and without it."""
@@ -139,6 +147,17 @@ def faults_of(family: str) -> FaultModule:
         BadInput: there is no such family.
     """
     return cast(FaultModule, import_module(f"{FAMILIES[family_of(family).name]}.faults"))
+
+
+def leanings(family: str, faults: Iterable[str], dtype: str) -> tuple[str, ...]:
+    """Evaluation orders that a faulty model's noise is measured on besides relabellings.
+
+    What a fault rounds is known up to FP32 noise, so in FP32 runs the borders are tried from both sides.
+    """
+    bank = faults_of(family).FAULTS
+    if dtype != "float32" or not any(find(bank, name).rounds for name in faults):
+        return ()
+    return LEANINGS
 
 
 def find(bank: Sequence[Fault], fault_id: str) -> Fault:

@@ -20,6 +20,7 @@ from conformance.backends.registry import Backend, backend_named
 from conformance.checkpoints.store import Checkpoint
 from conformance.compare.noise import Truth, measure
 from conformance.families import family_of
+from conformance.faults import leanings
 from conformance.feeds import Feed
 from conformance.workers.host import Bounds, Hello, Worker, WorkerError
 
@@ -64,13 +65,14 @@ class Runner(Protocol):
 def truth_orders(family: str, dtype: str, faults: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The evaluation orders whose spread is the noise of a dtype, the reference's own first.
 
-    With faults, their own relabellings: where an implementation casts is no part of a fault.
+    With faults, their own relabellings and leanings: where an implementation casts is no part of a fault.
     """
     orders = ("relabel:0", *family_of(family).orders[dtype])
     if not faults:
         return orders
     named = f"faults:{','.join(faults)}"
-    return tuple(f"{named};{order}" for order in orders if order.startswith("relabel:"))
+    relabelled = [order for order in orders if order.startswith("relabel:")]
+    return tuple(f"{named};{order}" for order in (*relabelled, *leanings(family, faults, dtype)))
 
 
 @dataclass

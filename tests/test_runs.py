@@ -109,8 +109,20 @@ def test_truths_with_faults_are_of_the_feed_itself(checkpoint: Checkpoint, tmp_p
 def test_orders_of_a_truth() -> None:
     assert truth_orders("plamo3", "float64") == ("relabel:0",)
     assert truth_orders("plamo3", "bfloat16")[-1].startswith("casts:")
-    assert truth_orders("plamo3", "bfloat16", ("a", "b")) == ("faults:a,b;relabel:0", "faults:a,b;relabel:1")
-    assert truth_orders("plamo3", "float32", ("a",)) == tuple(f"faults:a;relabel:{n}" for n in range(5))
+    two = ("gqa-tiled", "window-one-short")
+    named = "faults:gqa-tiled,window-one-short"
+    assert truth_orders("plamo3", "bfloat16", two) == (f"{named};relabel:0", f"{named};relabel:1")
+    relabelled = tuple(f"{named};relabel:{n}" for n in range(5))
+    assert truth_orders("plamo3", "float32", two) == relabelled
+
+
+def test_what_a_fault_rounds_falls_to_either_side() -> None:
+    faults = ("cache-float16", "window-one-short")
+    named = "faults:cache-float16,window-one-short"
+    assert truth_orders("plamo3", "float32", faults)[5:] == (f"{named};lean:up", f"{named};lean:down")
+    # Narrower runs round everywhere; in wider ones nothing is near a border.
+    for dtype in ("bfloat16", "float64"):
+        assert all("relabel" in order for order in truth_orders("plamo3", dtype, faults))
 
 
 def test_another_directory_for_one_backend(session: Session, toy: Toy, checkpoint: Checkpoint) -> None:

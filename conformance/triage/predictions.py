@@ -18,7 +18,7 @@ import numpy as np
 
 from conformance.compare.noise import Truth, measure
 from conformance.errors import Refused
-from conformance.faults import clash, faults_of
+from conformance.faults import clash, faults_of, leanings
 from conformance.feeds import parse_feed
 from conformance.triage.probes import Probe
 
@@ -27,7 +27,7 @@ __all__ = ["Faults", "Predictions", "process_pool"]
 # Ids of the bank, in bank order.
 Faults = tuple[str, ...]
 # Evaluations of a faulty reference that its noise is measured on.
-_RELABELLINGS = range(5)
+_RELABELLINGS = tuple(f"relabel:{number}" for number in range(5))
 
 
 @dataclass
@@ -72,7 +72,8 @@ class Predictions:
             self._truths[key] = None
             if exact is not None:
                 path, feed = str(probe.checkpoint.path), probe.feed.to_dict()
-                runs = [_evaluate(path, feed, seen, number) for number in _RELABELLINGS]
+                orders = (*_RELABELLINGS, *leanings(self.family, seen, probe.feed.dtype))
+                runs = [_evaluate(path, feed, seen, order) for order in orders]
                 usable = [run for run in runs if run is not None and run.shape == exact.shape]
                 self._truths[key] = measure(exact, usable, probe.feed.dtype) if usable else None
         return self._truths[key]
@@ -123,10 +124,9 @@ def _evaluate_all(
 
 
 def _evaluate(
-    checkpoint: str, feed: Mapping[str, Any], faults: Faults, relabelling: int = 0
+    checkpoint: str, feed: Mapping[str, Any], faults: Faults, order: str = _RELABELLINGS[0]
 ) -> np.ndarray | None:
     try:
-        order = f"relabel:{relabelling}"
         return np.asarray(_adapter(faults).run_in_order(_model(checkpoint), parse_feed(feed), order))
     except Refused:
         return None

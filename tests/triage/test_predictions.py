@@ -51,7 +51,7 @@ def test_each_is_computed_once(probes: dict[str, Probe], monkeypatch: pytest.Mon
     monkeypatch.setattr(
         module,
         "_evaluate",
-        lambda path, feed, faults, n=0: (computed.append(faults), evaluate(path, feed, faults, n))[1],
+        lambda *asked: (computed.append(asked[2]), evaluate(*asked))[1],
     )
     predictions = Predictions("plamo3")
     # The window cannot show on one token, so the pair is the same as the norm alone.

@@ -49,12 +49,19 @@ class ReferenceAdapter(Adapter):
     Evaluation orders: ``relabel:N`` permutes channels (an exact symmetry), ``casts:NAME,…`` moves the
     roundings of low precision to where engines may have them. ``faults:ID,…`` is another function: what
     an implementation with these faults of the family's bank computes, from the feed itself, step by step;
-    ``faults:ID,…;relabel:N`` is that with channels permuted.
+    ``faults:ID,…;relabel:N`` is that with channels permuted, ``faults:ID,…;lean:up`` with what it rounds
+    moved up by a little first.
     """
 
     capabilities = frozenset(CAPABILITIES)
     dtypes = ("float32", "bfloat16", "float64")
-    orders = ("relabel:N", "casts:NAME,NAME", "faults:ID,ID", "faults:ID,ID;relabel:N")
+    orders = (
+        "relabel:N",
+        "casts:NAME,NAME",
+        "faults:ID,ID",
+        "faults:ID,ID;relabel:N",
+        "faults:ID,ID;lean:up",
+    )
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
@@ -75,7 +82,7 @@ class ReferenceAdapter(Adapter):
 
     def run_in_order(self, model: _Model, feed: Feed, order: str) -> np.ndarray:
         if order.startswith(deviating.PREFIX):
-            return self._run_with_faults(model, feed, *deviating.read_order(order))
+            return self._run_with_faults(model, feed, deviating.read_order(order))
         oracle = import_module(family_of(model.spec.family).reference)
         kind, _, argument = order.partition(":")
         relabelling = int(argument) if kind == "relabel" else 0
@@ -92,18 +99,16 @@ class ReferenceAdapter(Adapter):
                 logits[:, phase.start : phase.start + phase.columns] = answer[:, -phase.columns :].to(wide)
         return logits.numpy()
 
-    def _run_with_faults(
-        self, model: _Model, feed: Feed, faults: tuple[str, ...], relabelling: int
-    ) -> np.ndarray:
-        family = model.spec.family
+    def _run_with_faults(self, model: _Model, feed: Feed, order: deviating.Order) -> np.ndarray:
+        family, faults = model.spec.family, order.faults
         found = deviating.named(family, faults)
         if faults not in model.arranged:
             while len(model.arranged) >= _KEPT_ARRANGEMENTS:
                 model.arranged.pop(next(iter(model.arranged)))
             model.arranged[faults] = _arranged(model, faults_of(family).arrange, combine(found))
         arranged = model.arranged[faults]
-        weights = self._weights(model if arranged is None else arranged, feed.dtype, relabelling)
-        return np.asarray(deviating.run(model.spec, weights, feed, found).numpy())
+        weights = self._weights(model if arranged is None else arranged, feed.dtype, order.relabelling)
+        return np.asarray(deviating.run(model.spec, weights, feed, found, order.lean).numpy())
 
     def versions(self) -> dict[str, str]:
         return {name: metadata.version(name) for name in ("torch", "numpy", "safetensors")}

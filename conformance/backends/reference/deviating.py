@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from conformance.errors import Unsupported
 from conformance.families.base import Spec
-from conformance.faults import BATCH, UNLIKE_ROWS, Fault, combine, faults_of, find
+from conformance.faults import BATCH, LEANINGS, UNLIKE_ROWS, Fault, combine, faults_of, find
 from conformance.feeds import Feed, Forward, Reorder, Step
 
-__all__ = ["PREFIX", "named", "read_order", "run"]
+__all__ = ["PREFIX", "Order", "named", "read_order", "run"]
 
 PREFIX = "faults:"
 
 
-def read_order(order: str) -> tuple[tuple[str, ...], int]:
-    """The faults and the relabelling of an order ``faults:ID,ID`` or ``faults:ID,ID;relabel:N``.
+@dataclass(frozen=True)
+class Order:
+    """How a model with faults is evaluated.
+
+    Attributes:
+        faults: their ids, sorted.
+        relabelling: which permutation of channels; 0 for none.
+        lean: to which side numbers on the border of a rounding fall: ``none``, ``up`` or ``down``.
+    """
+
+    faults: tuple[str, ...]
+    relabelling: int = 0
+    lean: str = "none"
+
+
+def read_order(order: str) -> Order:
+    """Read ``faults:ID,ID``, ``faults:ID,ID;relabel:N`` or ``faults:ID,ID;lean:up``.
 
     Raises:
         Unsupported: it is not such an order.
     """
     names, _, inner = order.removeprefix(PREFIX).partition(";")
-    kind, _, number = (inner or "relabel:0").partition(":")
-    if kind != "relabel" or not number.isdecimal():
+    faults = tuple(sorted(names.split(","))) if names else ()
+    kind, _, argument = (inner or "relabel:0").partition(":")
+    if inner in LEANINGS:
+        return Order(faults, lean=argument)
+    if kind != "relabel" or not argument.isdecimal():
         raise Unsupported(f"has no evaluation order called {inner}")
-    return tuple(sorted(names.split(","))) if names else (), int(number)
+    return Order(faults, relabelling=int(argument))
 
 
 def named(family: str, ids: Sequence[str]) -> tuple[Fault, ...]:
@@ -43,7 +61,9 @@ def named(family: str, ids: Sequence[str]) -> tuple[Fault, ...]:
     return found
 
 
-def run(spec: Spec, weights: Mapping[str, Tensor], feed: Feed, faults: Sequence[Fault]) -> Tensor:
+def run(
+    spec: Spec, weights: Mapping[str, Tensor], feed: Feed, faults: Sequence[Fault], lean: str = "none"
+) -> Tensor:
     """Logits [B, T, V] of one feed; rows of unequal length without padding run one by one.
 
     Where a fault makes rows depend on each other, they run together, and what is beyond a row is hidden.
@@ -51,7 +71,7 @@ def run(spec: Spec, weights: Mapping[str, Tensor], feed: Feed, faults: Sequence[
     Raises:
         Unsupported: such rows are to be moved.
     """
-    model, changes = faults_of(spec.family), combine(faults)
+    model, changes = faults_of(spec.family), {**combine(faults), "lean": lean}
     if "ragged" not in feed.requires or any(c in (BATCH, UNLIKE_ROWS) for f in faults for c in f.where):
         logits: Tensor = model.run(spec, weights, feed, changes)
         return logits

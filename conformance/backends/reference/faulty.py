@@ -10,6 +10,7 @@ import numpy as np
 
 from conformance.backends.reference.adapter import ReferenceAdapter
 from conformance.backends.reference.deviating import PREFIX, named
+from conformance.faults import LEANINGS
 from conformance.feeds import Feed
 
 __all__ = ["FaultyAdapter"]
@@ -23,10 +24,11 @@ class FaultyAdapter(ReferenceAdapter):
         releases: the releases to claim; all by default.
         threads: of PyTorch; 1 by default.
 
-    Evaluation orders: ``relabel:N``, on the weights as the faulty implementation takes them.
+    Evaluation orders: ``relabel:N``, on the weights as the faulty implementation takes them; ``lean:up``
+    and ``lean:down``, for what it rounds.
     """
 
-    orders: ClassVar[tuple[str, ...]] = ("relabel:N",)  # type: ignore[assignment]
+    orders: ClassVar[tuple[str, ...]] = ("relabel:N", *LEANINGS)  # type: ignore[assignment]
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

@@ -78,3 +78,6 @@ class StepKnobs:
     norm_width: Width = "wide"
     softmax_width: Width = "wide"
     matmul: Literal["exact", "tf32", "bfloat16", "float16"] = "exact"  # rounding of matrix inputs
+
+    # No fault, but an evaluation order: to which side numbers on the border of a rounding fall.
+    lean: Literal["none", "up", "down"] = "none"

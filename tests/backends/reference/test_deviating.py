@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conformance.backends.reference.adapter import ReferenceAdapter
-from conformance.backends.reference.deviating import read_order
+from conformance.backends.reference.deviating import Order, read_order
 from conformance.backends.reference.faulty import FaultyAdapter
 from conformance.checkpoints.store import Checkpoint
 from conformance.errors import BadInput, Unsupported
@@ -32,16 +32,18 @@ def model(adapter: ReferenceAdapter, checkpoint: Checkpoint) -> object:
 @pytest.mark.parametrize(
     ("order", "read"),
     [
-        ("faults:a", (("a",), 0)),
-        ("faults:b,a;relabel:2", (("a", "b"), 2)),
-        ("faults:;relabel:1", ((), 1)),
+        ("faults:a", Order(("a",))),
+        ("faults:b,a;relabel:2", Order(("a", "b"), relabelling=2)),
+        ("faults:;relabel:1", Order((), relabelling=1)),
+        ("faults:a;lean:up", Order(("a",), lean="up")),
+        ("faults:a;lean:down", Order(("a",), lean="down")),
     ],
 )
-def test_orders(order: str, read: tuple[tuple[str, ...], int]) -> None:
+def test_orders(order: str, read: Order) -> None:
     assert read_order(order) == read
 
 
-@pytest.mark.parametrize("inner", ["casts:wide", "relabel:x", "bogus"])
+@pytest.mark.parametrize("inner", ["casts:wide", "relabel:x", "lean:left", "lean", "bogus"])
 def test_orders_that_there_are_not(inner: str) -> None:
     with pytest.raises(Unsupported) as raised:
         read_order(f"faults:a;{inner}")

@@ -10,7 +10,15 @@ from torch.nn import functional
 
 from conformance.families.gemma4.faults.knobs import Knobs
 from conformance.families.gemma4.spec import Gemma4Spec
-from conformance.families.stepwise.numerics import capped, linear, unit, wide
+from conformance.families.stepwise.numerics import (
+    LEAN_OF_LOGITS,
+    capped,
+    leaning,
+    linear,
+    rounded,
+    unit,
+    wide,
+)
 
 __all__ = ["Block", "head_eps", "mlp", "overwritten", "residual_norm", "rms_norm", "softcapped"]
 
@@ -95,7 +103,7 @@ def softcapped(spec: Gemma4Spec, logits: Tensor, knobs: Knobs) -> Tensor:
     """c * tanh(logits / c), computed in FP32 and cast last."""
     run, cap = logits.dtype, spec.final_logit_softcapping
     if knobs.softcap_width == "bfloat16":
-        logits = logits.to(torch.bfloat16)
+        logits = leaning(logits, knobs, LEAN_OF_LOGITS).to(torch.bfloat16)
     elif knobs.softcap_width == "wide":
         logits = logits.to(wide(run))
     match knobs.softcap:
@@ -129,5 +137,5 @@ def _activate(gate: Tensor, knobs: Knobs) -> Tensor:
         case "relu":
             return functional.relu(gate)
         case "gelu-tanh-half":
-            argument = gate.to(torch.float16).to(torch.float32)
+            argument = rounded(gate, torch.float16, knobs).to(torch.float32)
             return functional.gelu(argument, approximate="tanh").to(torch.float16).to(gate.dtype)

@@ -22,6 +22,7 @@ class _Entry(Protocol):
         reveals: str = VALUES,
         why: str = "",
         twins: tuple[str, ...] = (),
+        rounds: bool = False,
         **changes: Any,
     ) -> Fault: ...
 
@@ -42,6 +43,7 @@ def table(part: str, document: str) -> _Entry:
         reveals: str = VALUES,
         why: str = "",
         twins: tuple[str, ...] = (),
+        rounds: bool = False,
         **changes: Any,
     ) -> Fault:
         return Fault(
@@ -55,6 +57,7 @@ def table(part: str, document: str) -> _Entry:
             reveals=reveals,
             why=why,
             twins=twins,
+            rounds=rounds,
         )
 
     return entry
@@ -70,6 +73,7 @@ class _SharedEntry(Protocol):
         reveals: str = VALUES,
         why: str = "",
         twins: tuple[str, ...] = (),
+        rounds: bool = False,
         **changes: Any,
     ) -> Fault: ...
 

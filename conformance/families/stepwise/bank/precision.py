@@ -15,6 +15,7 @@ MATRIX_INPUTS = (
         "matrix inputs rounded",
         "Activations are rounded to TF32 before every matrix product.",
         FLOAT32,
+        rounds=True,
         matmul="tf32",
     ),
     precision(
@@ -22,6 +23,7 @@ MATRIX_INPUTS = (
         "matrix inputs rounded",
         "Activations are rounded to BF16 before every matrix product, whatever dtype was asked for.",
         FLOAT32,
+        rounds=True,
         matmul="bfloat16",
     ),
     precision(
@@ -29,6 +31,7 @@ MATRIX_INPUTS = (
         "matrix inputs rounded",
         "Activations are rounded to FP16 before every matrix product, whatever dtype was asked for.",
         FLOAT32,
+        rounds=True,
         matmul="float16",
     ),
 )
@@ -39,6 +42,7 @@ CACHE_WIDTH = (
         "cache narrower than the run",
         "K and V are kept in BF16, whatever dtype was asked for.",
         FLOAT32,
+        rounds=True,
         cache_dtype="bfloat16",
     ),
     precision(
@@ -46,12 +50,14 @@ CACHE_WIDTH = (
         "cache narrower than the run",
         "K and V are kept in FP16, whatever dtype was asked for.",
         FLOAT32,
+        rounds=True,
         cache_dtype="float16",
     ),
     precision(
         "cache-float8",
         "cache narrower than the run",
         "K and V are kept in FP8, whatever dtype was asked for.",
+        rounds=True,
         cache_dtype="float8",
     ),
 )

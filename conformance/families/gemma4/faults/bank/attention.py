@@ -258,6 +258,7 @@ MLP = (
         2,
         "activation in FP16",
         "GELU is looked up in a table: its argument and its result are rounded to FP16.",
+        rounds=True,
         activation="gelu-tanh-half",
     ),
     mlp("activation-silu", 2, "another activation", "The activation is SiLU.", activation="silu"),

@@ -45,6 +45,7 @@ PRECISION = (
         "soft cap in BF16",
         "Logits are soft-capped in BF16, whatever dtype was asked for.",
         FLOAT32,
+        rounds=True,
         softcap_width="bfloat16",
     ),
     precision(
