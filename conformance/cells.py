@@ -148,6 +148,7 @@ def judge(
     covering = [e for e in deviations if isinstance(e, Refusal) and e.covers(cell.case.id)]
     refusals = [entry for entry in covering if entry.outdated(hello.versions) is None]
     matched: set[tuple[Refusal, str]] = set()
+    met: set[Refusal] = set()
     declined_trials: list[str] = []
     for trial in deal(cell.case, cell.family, cell.release, hello.limits, examples, brought):
         checkpoint = brought or write_checkpoint(checkpoints, trial.spec, trial.seed, trial.layout)
@@ -161,16 +162,18 @@ def judge(
         result.claims += len(outcomes)
         result.applied = tuple(dict.fromkeys((*result.applied, *shown(outcomes))))
         _count_witnesses(result, plan.witnesses, len(plan.claims))
+        concerned = [entry for entry in refusals if entry.speaks_of(trial.spec)]
+        met.update(concerned)
         for claim, outcome in zip(plan.claims, outcomes, strict=True):
             _note(result, outcome)
-            _sort(result, refusals, matched, Finding(trial, checkpoint, claim, outcome))
+            _sort(result, concerned, matched, Finding(trial, checkpoint, claim, outcome))
     if not result.trials:
         reason = declined_trials[0] if declined_trials else "no trial for this release"
         return CellResult(NOT_APPLICABLE, reason)
     if declined_trials and result.status == PASS:
         every = result.trials + len(declined_trials)
         result.reason = f"{len(declined_trials)} of {every} trials declined: {declined_trials[0]}"
-    _settle(result, refusals, matched)
+    _settle(result, [entry for entry in refusals if entry in met], matched)
     outdated = _outdated(deviations, hello, cell, result.findings)
     result.reason += "".join(f"; {why}" for why in outdated)
     return result

@@ -19,17 +19,19 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from conformance.errors import BadInput
+from conformance.errors import BadInput, did_you_mean
 from conformance.families import FAMILIES, family_of
 from conformance.families.base import Spec
 from conformance.faults import NOTHING, ROUNDING, Fault, clash, faults_of, find
 from conformance.feeds import Feed
+from conformance.limits import RULES, violation
 
 __all__ = ["Deviation", "Prediction", "Refusal", "read_deviations"]
 
 _COMMON = {"release", "what", "evidence", "date", "versions"}
 _PREDICTION = _COMMON | {"faults"}
 _REFUSAL = _COMMON | {"case", "claims", "error"}
+_OPTIONAL = {"models"}  # of a refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +97,22 @@ class Refusal(Deviation):
         case: patterns of case ids.
         claims: patterns of claim labels; each must match a claim that fails.
         error: pattern of the problem that it fails with.
+        models: (field of the spec, its bounds as (rule, value)): the models that the entry speaks of;
+            empty for all.
     """
 
     case: tuple[str, ...]
     claims: tuple[str, ...]
     error: str
+    models: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
     def covers(self, case_id: str) -> bool:
         """Does the entry speak of this case?"""
         return any(fnmatchcase(case_id, pattern) for pattern in self.case)
+
+    def speaks_of(self, spec: Spec) -> bool:
+        """Does the entry speak of this model?"""
+        return violation(spec.to_dict(), {name: dict(bounds) for name, bounds in self.models}) is None
 
     def explains(self, label: str, problem: str) -> tuple[str, ...]:
         """The patterns by which it names this claim, which failed with this problem; none if it does not."""
@@ -149,8 +158,9 @@ def _entry(backend: str, table: dict[str, Any], source: str) -> Deviation:
     kind, keys = ("prediction", _PREDICTION) if "faults" in table else ("refusal", _REFUSAL)
     for key in sorted(keys - set(table)):
         raise BadInput(f"{key} is missing, but a {kind} needs it [{source}]")
-    for key in sorted(set(table) - keys):
-        raise BadInput(f"{key} is not a key of a {kind}: {', '.join(sorted(keys))} [{source}]")
+    allowed = keys | (_OPTIONAL if kind == "refusal" else set())
+    for key in sorted(set(table) - allowed):
+        raise BadInput(f"{key} is not a key of a {kind}: {', '.join(sorted(allowed))} [{source}]")
     for key in ("release", "what", "evidence", "error"):
         if not isinstance(table.get(key, ""), str):
             raise BadInput.value(key, table[key], "a string", source)
@@ -168,6 +178,7 @@ def _entry(backend: str, table: dict[str, Any], source: str) -> Deviation:
         case=_strings("case", case, "a pattern of case ids, or a list of them", source),
         claims=_strings("claims", table["claims"], "a list of claim label patterns", source),
         error=table["error"],
+        models=_models(table.get("models", {}), family, source),
     )
 
 
@@ -189,6 +200,26 @@ def _versions(value: Any, source: str) -> tuple[tuple[str, str], ...]:
             want = "a version specifier such as >=0.32,<0.33"
             raise BadInput.value(f"versions.{name}", specifier, want, source)
     return tuple(value.items())
+
+
+def _models(value: Any, family: str, source: str) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
+    """Bounds on fields of a family's specs."""
+    if not isinstance(value, dict) or not all(isinstance(bounds, dict) for bounds in value.values()):
+        raise BadInput.value("models", value, "a table such as {head_dim = {min = 32}}", source)
+    (variant, *_), *_ = family_of(family).golden_models.values()
+    fields = variant.spec.to_dict()
+    for name, bounds in value.items():
+        if name not in fields:
+            raise BadInput.value("models", name, f"a field of {family}{did_you_mean(name, fields)}", source)
+        for rule, bound in bounds.items():
+            if rule not in RULES or not isinstance(bound, list if rule == "one_of" else int):
+                want = "one_of = [numbers], or a number for min, max or multiple_of"
+                raise BadInput.value(f"models.{name}", f"{rule} = {bound}", want, source)
+    frozen = {
+        name: {rule: tuple(bound) if isinstance(bound, list) else bound for rule, bound in bounds.items()}
+        for name, bounds in value.items()
+    }
+    return tuple((name, tuple(bounds.items())) for name, bounds in frozen.items())
 
 
 def _within(version: str, specifier: str) -> bool:

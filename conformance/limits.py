@@ -7,7 +7,9 @@ from typing import Any
 
 from conformance.errors import BadInput
 
-__all__ = ["allowed", "violation", "within"]
+__all__ = ["RULES", "allowed", "violation", "within"]
+
+RULES = ("one_of", "min", "max", "multiple_of")
 
 Bounds = Mapping[str, Mapping[str, Any]]
 

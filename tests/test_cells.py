@@ -402,6 +402,15 @@ class TestRefusals:
             f"deviation gone: {pattern!r} of mine.toml entry 1 no longer happens; remove it",
         )
 
+    def test_one_of_other_models_has_no_say(self, verdict_of: Judge) -> None:
+        """It explains nothing of the drawn models, and is not missed there."""
+        other = replace(refusal("*"), models=(("head_dim", (("min", 1000),)),))
+        assert verdict_of(toys.Toy, law(decode), other).status == "pass"
+        assert verdict_of(toys.Raises, law(decode), other).status == "error"
+        these = replace(refusal("*"), models=(("head_dim", (("max", 1000),)),))
+        assert verdict_of(toys.Toy, law(decode), these).status == "fail"
+        assert verdict_of(toys.Raises, law(decode), these).status == "known"
+
     def test_one_of_another_case_has_no_say(self, verdict_of: Judge) -> None:
         other = replace(refusal("*"), case=("chapter/other",))
         assert verdict_of(toys.Toy, law(decode), other).status == "pass"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from conformance.case import case_directory
 from conformance.deviations import Prediction, Refusal, read_deviations
 from conformance.errors import BadInput
 from conformance.families.base import Spec
+from conformance.families.plamo3.spec import Plamo3Spec
 from conformance.faults import faults_of, find
 from conformance.feeds import Feed, Forward
 
@@ -114,6 +116,17 @@ def test_what_a_refusal_explains(tmp_path: Path) -> None:
     assert not entry.covers("preload/matrix")
 
 
+def test_a_refusal_may_speak_of_some_models(tmp_path: Path, spec: Plamo3Spec) -> None:
+    assert refusal(tmp_path).speaks_of(spec)
+    bounds = "models = {head_dim = {min = 32}, window_size = {one_of = [4, 5]}}\n"
+    entry = refusal(tmp_path, REFUSAL + bounds)
+    assert entry.models == (("head_dim", (("min", 32),)), ("window_size", (("one_of", (4, 5)),)))
+    assert hash(entry)
+    assert not entry.speaks_of(spec)
+    assert entry.speaks_of(replace(spec, head_dim=32))
+    assert not entry.speaks_of(replace(spec, head_dim=32, window_size=6))
+
+
 def test_one_refusal_for_several_cases(tmp_path: Path) -> None:
     entry = refusal(tmp_path, REFUSAL.replace('"load/*"', '["decode/*", "prefill/split"]'))
     cases = ("decode/token-by-token", "prefill/split", "prefill/other", "load/matrix")
@@ -173,7 +186,8 @@ MALFORMED = {
     ),
     "the second entry": (
         REFUSAL + REFUSAL + "until = 2027\n",
-        "until is not a key of a refusal: case, claims, date, error, evidence, release, versions, what "
+        "until is not a key of a refusal: case, claims, date, error, evidence, models, release, versions, "
+        "what "
         "[mine.toml entry 2]",
     ),
     "both kinds at once": (
@@ -241,6 +255,25 @@ MALFORMED = {
     "a version that is a number": (
         PREDICTION.replace('vllm = ">=0.32,<0.33"', "vllm = 1"),
         "versions.vllm = 1, but should be a version specifier such as >=0.32,<0.33 [mine.toml entry 1]",
+    ),
+    "models of a prediction": (
+        PREDICTION + "models = {head_dim = {min = 32}}\n",
+        "models is not a key of a prediction: date, evidence, faults, release, versions, what "
+        "[mine.toml entry 1]",
+    ),
+    "models as a number": (
+        REFUSAL + "models = {head_dim = 32}\n",
+        "models = {'head_dim': 32}, but should be a table such as {head_dim = {min = 32}} "
+        "[mine.toml entry 1]",
+    ),
+    "models by a field that there is not": (
+        REFUSAL + "models = {heads_dim = {min = 32}}\n",
+        "models = 'heads_dim', but should be a field of plamo3; did you mean head_dim? [mine.toml entry 1]",
+    ),
+    "models by a rule that there is not": (
+        REFUSAL + "models = {head_dim = {least = 32}}\n",
+        "models.head_dim = 'least = 32', but should be one_of = [numbers], or a number for min, max or "
+        "multiple_of [mine.toml entry 1]",
     ),
     "no distributions": (
         REFUSAL.replace('{engine = "==1.*"}', "{}"),

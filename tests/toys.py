@@ -250,3 +250,12 @@ class NoAdapter:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
+
+
+class SlowToStart(Toy):
+    """Has its releases only after it was started."""
+
+    releases = ()
+
+    def start(self) -> None:
+        self.releases = (*self.releases, "4k")  # type: ignore[misc]

@@ -30,7 +30,8 @@ def entry_data(entry: Deviation) -> dict[str, Any]:
         return {**data, "kind": "prediction", "faults": faults}
     assert isinstance(entry, Refusal)
     asked = {"case": list(entry.case), "claims": list(entry.claims), "error": entry.error}
-    return {**data, "kind": "refusal", **asked}
+    models = {name: dict(bounds) for name, bounds in entry.models}
+    return {**data, "kind": "refusal", **asked, "models": models}
 
 
 def engines_page(backends: Iterable[Backend], deviations: Sequence[Deviation]) -> str:
@@ -73,9 +74,19 @@ def _lines(entry: Deviation) -> Iterator[str]:
         for fault in entry.faults:
             yield f"| `{fault.id}` | {fault.what} | {fault.section} |"
     elif isinstance(entry, Refusal):
+        if entry.models:
+            yield f"Of models with {_bounds(entry)}:"
+            yield ""
         yield "| no logits in | claims | error |"
         yield "|---|---|---|"
         yield f"| {_codes(entry.case)} | {_codes(entry.claims)} | `{entry.error}` |"
+
+
+def _bounds(entry: Refusal) -> str:
+    """`head_dim` min 32, multiple_of 16 and `window_size` max 8."""
+    return " and ".join(
+        f"`{name}` " + ", ".join(f"{rule} {bound}" for rule, bound in bounds) for name, bounds in entry.models
+    )
 
 
 def _codes(texts: Iterable[str]) -> str:

@@ -16,7 +16,15 @@ from conformance.compare.verdict import ROUNDING, Place
 from conformance.faults import faults_of, find
 from conformance.runs import Run, Runner
 from conformance.triage.predictions import Faults, Predictions
-from conformance.triage.probes import Probe, Setting, further_probes, kind_probes, ladder, span_claims
+from conformance.triage.probes import (
+    Probe,
+    Setting,
+    further_probes,
+    kind_probes,
+    ladder,
+    on_other_models,
+    span_claims,
+)
 from conformance.triage.readings import Reading, share_of
 from conformance.triage.search import Rival, Search
 
@@ -37,6 +45,7 @@ CONFORMS, NAMED, UNKNOWN, UNJUDGED = "conforms", "named", "unknown", "unjudged"
 _TIES, _TELLING = 8, 6
 # An engine's own errors that are no wrong answers: it declines what it cannot do.
 _DECLINED = ("refused", "unsupported")
+_FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -141,6 +150,7 @@ def diagnose(
     tell(f"{len(probes)} probes on {setting.release}")
     ask = _Asker(runner, backend, known_refusals)
     readings = ask.readings(probes)
+    readings += _unanswered(ask, setting, readings)
     found = _fit(setting, predictions, readings, tell)
     if found.search.stuck is None and len(found.search.hypotheses) > 1:
         tell(f"telling {len(found.search.hypotheses)} explanations apart")
@@ -160,6 +170,30 @@ def diagnose_readings(
 ) -> Diagnosis:
     """The same from runs that are there already; nothing more is run."""
     return _summary(setting.release, _fit(setting, predictions, readings, tell), {}, {})
+
+
+def _unanswered(ask: _Asker, setting: Setting, readings: Sequence[Reading]) -> list[Reading]:
+    """Readings on other models, of the probes that the engine could not answer, though it is alive."""
+    if not readings:
+        return []
+    why = {**ask.problems, **ask.declined}
+    missing = {name for name, words in why.items() if words.partition(":")[0] in (*_DECLINED, _FAILED)}
+    found: list[Reading] = []
+    again = _Asker(ask.runner, ask.backend, ask.known_refusals)
+    for probes in on_other_models(setting, missing):
+        answered = again.readings(probes)
+        found += answered
+        missing -= {_plain_name(reading.probe.name) for reading in answered}
+        if not missing:
+            break
+    # What is said of the first model need not be said again; a crash where that one was declined is news.
+    ask.problems |= {name: why for name, why in again.problems.items() if _plain_name(name) in ask.declined}
+    return found
+
+
+def _plain_name(name: str) -> str:
+    """Of a probe on another model, the name that it has on the first one."""
+    return name.rpartition(", model")[0]
 
 
 class _Asker:

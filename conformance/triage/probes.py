@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,15 @@ from conformance.limits import violation
 from conformance.operations import cache_operations
 from conformance.trials import models
 
-__all__ = ["Probe", "Setting", "further_probes", "kind_probes", "ladder", "span_claims"]
+__all__ = [
+    "Probe",
+    "Setting",
+    "further_probes",
+    "kind_probes",
+    "ladder",
+    "on_other_models",
+    "span_claims",
+]
 
 PREFILL, DECODE, CHUNKED = "prefill", "decode", "chunked"
 # Drawn models: the first one carries most probes, the others tell apart what is equal on it.
@@ -107,6 +115,18 @@ def further_probes(setting: Setting) -> list[Probe]:
     for number, checkpoint in enumerate(others, 2):
         found += _on_another(setting, number, checkpoint)
     return found
+
+
+def on_other_models(setting: Setting, names: Container[str]) -> Iterator[list[Probe]]:
+    """Probes of the first model, for one other model after another: an engine may lack them on some only."""
+    _, *others = _models(setting)
+    for number, checkpoint in enumerate(others[: _DRAWN - 1], 2):
+        rungs = [*_plain(checkpoint), *_batched(checkpoint)]
+        yield [
+            _probe(f"{name}, model {number}", phase, checkpoint, feed)
+            for name, phase, feed in rungs
+            if name in names and feed.requires <= setting.capabilities
+        ]
 
 
 def kind_probes(setting: Setting) -> list[Probe]:

@@ -53,6 +53,13 @@ class Adapter(ABC):
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
 
+    def start(self) -> None:  # noqa: B027 (most adapters have imported all that they need)
+        """Import the engine; called once, before anything is asked.
+
+        What is read from a cold disk here counts as the worker's start; what the first run reads counts as
+        that run, which has less time.
+        """
+
     @abstractmethod
     def prepare(self, checkpoint: Path) -> Any:
         """Load a checkpoint directory; the result is kept and handed to `run`, then to `release`."""

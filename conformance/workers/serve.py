@@ -101,7 +101,9 @@ def serve(adapter_path: str, options: Mapping[str, Any], requests: TextIO, respo
         answer: dict[str, Any] = {"id": request["id"]}
         try:
             if worker is None:
-                worker = _Worker(_load(adapter_path, options), options.get("keep", KEPT_CHECKPOINTS))
+                adapter = _load(adapter_path, options)
+                adapter.start()
+                worker = _Worker(adapter, options.get("keep", KEPT_CHECKPOINTS))
             match request["method"]:
                 case "hello":
                     answer["result"] = worker.hello()

@@ -15,6 +15,7 @@ from conformance.checkpoints.store import Checkpoint
 from conformance.compare.noise import Truth
 from conformance.compare.verdict import ROUNDING
 from conformance.detection import LocalRuns, plant
+from conformance.faults import faults_of
 from conformance.feeds import Feed
 from conformance.runs import Run
 from conformance.triage.diagnosis import (
@@ -27,7 +28,7 @@ from conformance.triage.diagnosis import (
     diagnose_readings,
 )
 from conformance.triage.predictions import Predictions
-from conformance.triage.probes import Setting
+from conformance.triage.probes import Setting, ladder
 from tests.triage.conftest import Answers
 
 T = TypeVar("T")
@@ -118,6 +119,31 @@ class Disturbed:
         return pending.result()
 
 
+@dataclass
+class Declining:
+    """Another runner's answers, but one model declines to have its cache emptied."""
+
+    runs: LocalRuns
+    model: Checkpoint
+    elsewhere: Run | None = None
+
+    def run(self, name: str, checkpoint: Checkpoint, feed: Feed) -> Future[Run]:
+        answer: Future[Run] = Future()
+        if "reset" in feed.requires and checkpoint.identity == self.model.identity:
+            answer.set_result(Run(None, "refused", "not on this one"))
+            return answer
+        if "reset" in feed.requires and self.elsewhere is not None:
+            answer.set_result(self.elsewhere)
+            return answer
+        return self.runs.run(name, checkpoint, feed)
+
+    def truth(self, checkpoint: Checkpoint, feed: Feed) -> Future[Truth]:
+        return self.runs.truth(checkpoint, feed)
+
+    def wait(self, what: str, pending: Future[T]) -> T:
+        return pending.result()
+
+
 @pytest.fixture
 def disturbed(setting: Setting, runs: LocalRuns, predictions: Predictions) -> Diagnosed:
     """The diagnosis of a backend whose answers are changed; faults and refusals may be given."""
@@ -168,6 +194,31 @@ def test_a_crash_that_is_recorded_counts_for_nothing(disturbed: Diagnosed) -> No
     found = disturbed(crash, known_refusals=["failed: RuntimeError*"])
     assert (found.status, found.problems) == (CONFORMS, {})
     assert "several rows" in found.declined
+
+
+def test_what_one_model_cannot_be_asked_is_asked_of_another(
+    setting: Setting, runs: LocalRuns, predictions: Predictions
+) -> None:
+    """A fault that shows in what the engine declines on the first model alone."""
+    declining = Declining(runs, ladder(setting, faults_of(setting.family).FAULTS)[0].checkpoint)
+    plant(runs, ["reset-zeroes-contents"])
+    able = replace(setting, capabilities=PLAIN | {"reset"})
+    found = diagnose(declining, "faulty", able, predictions)
+    assert (found.status, found.named) == (NAMED, ("reset-zeroes-contents",))
+    assert set(found.declined) == {"reset"}
+    assert [finding.probe.name for finding in found.findings if finding.bad] == ["reset, model 2"]
+
+
+def test_a_crash_on_another_model_is_no_conformance(
+    setting: Setting, runs: LocalRuns, predictions: Predictions
+) -> None:
+    first = ladder(setting, faults_of(setting.family).FAULTS)[0].checkpoint
+    declining = Declining(runs, first, elsewhere=Run(None, "failed", "RuntimeError: no"))
+    plant(runs, [])
+    able = replace(setting, capabilities=PLAIN | {"reset"})
+    found = diagnose(declining, "faulty", able, predictions)
+    assert found.status == UNKNOWN
+    assert set(found.problems) == {f"reset, model {number}" for number in (2, 3, 4)}
 
 
 def test_a_fault_is_named_beside_a_crash(disturbed: Diagnosed) -> None:

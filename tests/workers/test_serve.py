@@ -111,6 +111,12 @@ def test_run_in_several_orders(checkpoint: Checkpoint, out: Path, conforms_to_pr
     assert sorted(load_file(out)) == ["logits.relabel:0", "logits.relabel:1"]
 
 
+def test_an_engine_is_started_once_before_anything_is_asked() -> None:
+    again = {"id": 2, "method": "hello", "params": {}}
+    answers = exchange("tests.toys:SlowToStart", {"id": 1, "method": "hello", "params": {}}, again)
+    assert [answer["result"]["releases"] for answer in answers] == [["4k"], ["4k"]]
+
+
 def test_bye_ends_it(conforms_to_protocol: Check) -> None:
     bye = {"method": "bye", "params": {}}
     conforms_to_protocol("request", {"id": 1, **bye})

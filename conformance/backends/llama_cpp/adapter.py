@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -63,6 +64,10 @@ class LlamaCppAdapter(Adapter):
         self._threads = int(options.get("threads", 1))
         # Its last words are then the assertion that failed, not a debugger's.
         os.environ["GGML_NO_BACKTRACE"] = "1"
+
+    def start(self) -> None:
+        """Import the engine."""
+        import_module("conformance.backends.llama_cpp.engine")
 
     def prepare(self, checkpoint: Path) -> Loaded:
         """Keep the directory; GGUF files are written when a feed first asks for their dtype.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,6 +55,10 @@ class MlxAdapter(Adapter):
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         self.releases = tuple(options.get("releases", ()))  # type: ignore[misc]
+
+    def start(self) -> None:
+        """Import the engine."""
+        import_module("conformance.backends.mlx.engine")
 
     def prepare(self, checkpoint: Path) -> Loaded:
         """Keep the directory; models are loaded when a feed first asks for their dtype."""

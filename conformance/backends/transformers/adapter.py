@@ -56,7 +56,6 @@ class TransformersAdapter(Adapter):
             put there is removed at exit.
         attention: attention implementation to ask for; by default what Transformers chooses.
         remote_code: run the remote code in the directory; without it, the library's own class is loaded.
-        lacks: capabilities that these models do not have on this version.
     """
 
     capabilities = frozenset(CAPABILITIES) - {"ragged"}
@@ -65,7 +64,6 @@ class TransformersAdapter(Adapter):
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         self.releases = tuple(options.get("releases", ()))  # type: ignore[misc]
-        self.capabilities = type(self).capabilities - set(options.get("lacks", ()))  # type: ignore[misc]
         self._scratch = _process_directory(options.get("scratch"))
         self._transformers = _import_transformers(self._scratch / "modules")
         self._attention: str | None = None

@@ -14,6 +14,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -91,6 +92,10 @@ class VllmAdapter(Adapter):
         self._engines: OrderedDict[tuple[Path, str], Engine] = OrderedDict()
         self._described: dict[str, Mapping[str, Any]] = {}
         _set_environment(self._threads)
+
+    def start(self) -> None:
+        """Import the engine."""
+        import_module("conformance.backends.vllm.engine")
 
     def prepare(self, checkpoint: Path) -> Prepared:
         """Check a checkpoint against the limits; engines come with the first feed of a dtype.

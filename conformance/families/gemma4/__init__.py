@@ -28,8 +28,7 @@ def _transformers(attention: str) -> FamilyBackend:
         releases=RELEASES,
         environment="transformers-5",
         adapter="conformance.backends.transformers.adapter:TransformersAdapter",
-        # An emptied DynamicCache is of no use to these models (docs/gemma4.md §8).
-        options={"attention": attention, "remote_code": False, "lacks": ["reset"]},
+        options={"attention": attention, "remote_code": False},
     )
 
 
