@@ -34,6 +34,12 @@ def test_what_is_planted_is_named(tmp_path: Path) -> None:
     assert all(naming.differing > 0 for naming in found)
 
 
+def test_a_fault_that_makes_bf16_rounding_large_is_named(tmp_path: Path) -> None:
+    """Scores that are too large leave BF16 runs of the faulty model itself far apart."""
+    (found,) = name_planted("gemma4", [("gemma-4", ("gain-plus-one-heads",))], tmp_path)
+    assert found.outcome == RIGHT
+
+
 def test_nothing_is_named_where_nothing_is_planted(tmp_path: Path) -> None:
     found = name_conforming("plamo3", tmp_path, 1)
     assert [naming.release for naming in found] == ["2604", "4k"]

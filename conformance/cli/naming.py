@@ -52,7 +52,9 @@ def naming(
     if as_json:
         print(json.dumps([{**asdict(one), "outcome": one.outcome} for one in (*alone, *together, *plain)]))
     if page is not None:
-        page.write_text(with_naming(page.read_text(), naming_section(alone, together, plain)))
+        counts = f"--pairs {count} --conforming {conforming}"
+        command = f"conformance naming --family {family} {counts} --docs docs"
+        page.write_text(with_naming(page.read_text(), naming_section(alone, together, plain, command)))
     for name, namings in (("alone", alone), ("in pairs", together)):
         right = sum(one.outcome == RIGHT for one in namings)
         console.print(f"{name}: {right} of {len(namings)} named right")

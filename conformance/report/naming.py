@@ -9,7 +9,6 @@ from conformance.naming import EQUAL, RIGHT, UNKNOWN, WRONG, Naming
 __all__ = ["HEADING", "naming_of", "naming_section", "with_naming"]
 
 HEADING = "## Naming"
-_COMMAND = "conformance naming --docs docs"
 
 
 def with_naming(page: str, section: str) -> str:
@@ -23,15 +22,25 @@ def naming_of(page: str) -> str:
     return f"{HEADING}\n{section}" if found else ""
 
 
-def naming_section(alone: Sequence[Naming], together: Sequence[Naming], conforming: Sequence[Naming]) -> str:
-    """Counts, and everything that was not named as it was planted."""
+def naming_section(
+    alone: Sequence[Naming], together: Sequence[Naming], conforming: Sequence[Naming], command: str
+) -> str:
+    """Counts, and everything that was not named as it was planted.
+
+    Args:
+        alone: of models with one fault.
+        together: of models with two.
+        conforming: of models with none.
+        command: what was called.
+    """
     probes = sum(naming.probes for naming in conforming)
     given = sum(bool(naming.named) or naming.differing > 0 for naming in conforming)
     lines = [
         HEADING,
         "",
-        f"Written by `{_COMMAND}`. Each model with planted faults is put to `conformance triage`",
-        "as if it were an engine; triage does not know what was planted.",
+        f"Written by `{command}`.",
+        "Each model with planted faults is put to `conformance triage` as if it were an engine; triage does not",
+        "know what was planted.",
         "",
         "| planted | models | named right | another set with the same logits | unknown | named wrong |",
         "|---|---:|---:|---:|---:|---:|",

@@ -53,9 +53,18 @@ class Predictions:
         found = [self._find(name) for name in faults]
         return not any(clash(one, other) for place, one in enumerate(found) for other in found[:place])
 
-    def exact(self, probe: Probe, sets: Iterable[Faults]) -> dict[Faults, np.ndarray | None]:
-        """Float64 logits with each set of faults, or None where such a model refuses the feed."""
-        shown = {faults: self.visible(probe, faults) for faults in sets}
+    def exact(
+        self, probe: Probe, sets: Iterable[Faults], *, together: bool = False
+    ) -> dict[Faults, np.ndarray | None]:
+        """Float64 logits with each set of faults, or None where such a model refuses the feed.
+
+        Args:
+            probe: what to run.
+            sets: of faults.
+            together: with all faults of a set, also those that cannot show by themselves: beside a fault
+                that, say, keeps what a cut should drop, they may.
+        """
+        shown = {faults: faults if together else self.visible(probe, faults) for faults in sets}
         keys = {seen: (probe.checkpoint.identity, probe.feed.key, seen) for seen in shown.values()}
         missing = [seen for seen, key in keys.items() if key not in self._exact]
         job = (str(probe.checkpoint.path), replace(probe.feed, dtype="float64").to_dict())
@@ -63,12 +72,12 @@ class Predictions:
             self._exact[keys[seen]] = logits
         return {faults: self._exact[keys[seen]] for faults, seen in shown.items()}
 
-    def truth(self, probe: Probe, faults: Faults) -> Truth | None:
+    def truth(self, probe: Probe, faults: Faults, *, together: bool = False) -> Truth | None:
         """As `exact` for one set, with the noise of such a model, measured on its own evaluations."""
-        seen = self.visible(probe, faults)
+        seen = faults if together else self.visible(probe, faults)
         key = (probe.checkpoint.identity, probe.feed.key, seen)
         if key not in self._truths:
-            exact = self.exact(probe, [faults])[faults]
+            exact = self.exact(probe, [faults], together=together)[faults]
             self._truths[key] = None
             if exact is not None:
                 path, feed = str(probe.checkpoint.path), probe.feed.to_dict()

@@ -83,6 +83,25 @@ def test_a_fault_that_leaves_more_than_rounding_is_never_named(
     assert planted in search.hypotheses
 
 
+@pytest.mark.parametrize(
+    ("planted", "probe"),
+    [
+        # By itself the second fault cannot show there: an emptied cache has no chunk on top of it, and
+        # padding on the right is seen by no token that counts.
+        (("window-one-short-in-chunks", "crop-to-zero-ignored"), "crop to 0"),
+        (("mask-last-window-only", "padding-seen-in-local"), "right padding"),
+    ],
+)
+def test_one_fault_may_undo_what_hides_another(
+    planted: tuple[str, ...], probe: str, predictions: Predictions, answers: Answers
+) -> None:
+    (reading,) = answers(planted, [probe])
+    search = Search(predictions, BANK)
+    (seen,) = predictions.visible(reading.probe, planted)
+    assert not search.explains(reading, (seen,))
+    assert search.explains(reading, planted)
+
+
 def test_where_it_is_stuck_it_takes_in_nothing_more(predictions: Predictions, answers: Answers) -> None:
     readings = answers((), ROW)
     search = searched(predictions, [off_by_more(readings[0], 1000), *readings[1:]])
