@@ -156,7 +156,8 @@ def print_second_faults(family: str, name: str, directory: Path) -> None:
         tried += 1
         if not any(shown(feeds[key], *known[key]) for key in where):
             hidden.append(fault.id)
-    print(f"beside {name}: {tried - len(hidden)} of {tried} other faults show; not {hidden}")
+    rest = f", not {', '.join(hidden)}" if hidden else ""
+    print(f"beside {name}: {tried - len(hidden)} of {tried} other faults show{rest}")
 
 
 def _shows(
