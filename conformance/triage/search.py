@@ -72,6 +72,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._order = {fault.id: place for place, fault in enumerate(self.bank)}
+        self._rounding = {fault.id for fault in self.bank if fault.rounds}
         self._names = tuple(f.id for f in self.bank if f.reveals not in (NOTHING, ONLY_ROUNDS))
 
     def take(self, reading: Reading) -> None:
@@ -136,7 +137,7 @@ class Search:
         for base in bases:
             sets = self._longer(reading, base)
             self.predictions.exact(reading.probe, sets)
-            found += self._explaining(reading, sets, self._share(reading, base))
+            found += self._explaining(reading, sets, base)
         return found
 
     def _longer(self, reading: Reading, base: Faults) -> list[Faults]:
@@ -152,14 +153,13 @@ class Search:
             return []
         steps = len(reading.probe.feed.chunks)
         pairs = self._ranked(reading, base, effects, combinations(effects, 2), _PAIRS // steps)
-        share = self._share(reading, base)
-        found = self._first_explaining(reading, pairs, share)
+        found = self._first_explaining(reading, pairs, base)
         if found or len(effects) < 3:
             return found
         best = sorted(pairs, key=lambda faults: self._share(reading, faults))[:30]
         triples = {self._set(*pair, name) for pair in best for name in effects if name not in pair}
         kept = [faults for faults in triples if self.predictions.compatible(faults)]
-        return self._first_explaining(reading, self._sorted(kept)[: _TRIPLES // steps], share)
+        return self._first_explaining(reading, self._sorted(kept)[: _TRIPLES // steps], base)
 
     def _effects(self, reading: Reading, base: Faults) -> dict[str, np.ndarray]:
         """Fault → what it changes [N, V], for those that can be part of an explanation here."""
@@ -218,20 +218,21 @@ class Search:
         scored.sort(key=lambda one: one[0])
         return [faults for _, faults in scored[:most]]
 
-    def _first_explaining(self, reading: Reading, sets: Sequence[Faults], base_share: float) -> list[Faults]:
+    def _first_explaining(self, reading: Reading, sets: Sequence[Faults], base: Faults) -> list[Faults]:
         for start in range(0, len(sets), _BATCH):
             batch = sets[start : start + _BATCH]
             self.predictions.exact(reading.probe, batch)
-            found = self._explaining(reading, batch, base_share)
+            found = self._explaining(reading, batch, base)
             if found:
                 return found
         return []
 
-    def _explaining(self, reading: Reading, sets: Iterable[Faults], base_share: float) -> list[Faults]:
+    def _explaining(self, reading: Reading, sets: Iterable[Faults], base: Faults) -> list[Faults]:
         found: list[Faults] = []
+        base_share = self._share(reading, base)
         for faults in sets:
             left = self._left(reading, faults, base_share)
-            if explained(left) and self._spoils_nothing(faults):
+            if explained(left) and self._is_earned(reading, faults, base) and self._spoils_nothing(faults):
                 found.append(faults)
             elif not explained(left):
                 share = self._share(reading, faults)
@@ -239,6 +240,21 @@ class Search:
         self.rivals.sort(key=lambda rival: rival.left)
         del self.rivals[50:]
         return found
+
+    def _is_earned(self, reading: Reading, faults: Faults, base: Faults) -> bool:
+        """Does each new fault that rounds explain more than the noise that it brings?
+
+        Beside other faults, its noise alone would cover whatever little they leave.
+        """
+        for name in set(faults) & self._rounding - set(base) if len(faults) > 1 else ():
+            others = tuple(other for other in faults if other != name)
+            truth = self.predictions.truth(reading.probe, faults)
+            if truth is None or truth.noise.shape != reading.truth.noise.shape:
+                continue
+            exact = self.predictions.exact(reading.probe, [others])[others]
+            if explained(reading.off(exact, np.fmax(truth.noise, reading.truth.noise))):
+                return False
+        return True
 
     def _share(self, reading: Reading, faults: Faults) -> float:
         return share_left(reading, self.predictions.exact(reading.probe, [faults])[faults])

@@ -102,6 +102,15 @@ def test_one_fault_may_undo_what_hides_another(
     assert search.explains(reading, planted)
 
 
+def test_a_fault_that_rounds_does_not_cover_what_others_leave(
+    predictions: Predictions, answers: Answers
+) -> None:
+    """What eps does on the first token is less than the noise of a fault that rounds."""
+    search = searched(predictions, answers(("eps-missing", "post-norms-after-add"), ["the first token"]))
+    rounding = {fault.id for fault in BANK if fault.rounds}
+    assert not any(rounding & set(faults) for faults in search.hypotheses)
+
+
 def test_where_it_is_stuck_it_takes_in_nothing_more(predictions: Predictions, answers: Answers) -> None:
     readings = answers((), ROW)
     search = searched(predictions, [off_by_more(readings[0], 1000), *readings[1:]])
