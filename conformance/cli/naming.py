@@ -52,8 +52,9 @@ def naming(
     if as_json:
         print(json.dumps([{**asdict(one), "outcome": one.outcome} for one in (*alone, *together, *plain)]))
     if page is not None:
+        only = "".join(f" --fault {name}" for name in fault or ())
         counts = f"--pairs {count} --conforming {conforming}"
-        command = f"conformance naming --family {family} {counts} --docs docs"
+        command = f"conformance naming --family {family}{only} {counts} --docs docs"
         page.write_text(with_naming(page.read_text(), naming_section(alone, together, plain, command)))
     for name, namings in (("alone", alone), ("in pairs", together)):
         right = sum(one.outcome == RIGHT for one in namings)

@@ -28,5 +28,9 @@ def test_a_page_is_written_and_the_rest_of_it_kept(conformance: Conformance) -> 
     assert (code, out) == (0, "")
     page = Path("detection.md").read_text()
     assert page.startswith("# Detection\n\nfaults\n\n## Naming\n")
+    assert (
+        "Written by `conformance naming --family plamo3 --fault window-one-short --pairs 0 --conforming 1 "
+        "--docs docs`." in page
+    )
     assert "| one fault of the bank | 1 | 1 (100.0 % of those that can be told) | 0 | 0 | 0 |" in page
     assert "alone: 1 of 1 named right" in err

@@ -111,6 +111,11 @@ def test_a_fault_that_rounds_does_not_cover_what_others_leave(
     assert not any(rounding & set(faults) for faults in search.hypotheses)
 
 
+def test_without_faults_the_noise_is_that_of_the_cases(predictions: Predictions, answers: Answers) -> None:
+    for reading in answers(("activation-gelu",), ("several rows", "several rows, BF16")):
+        assert (Search(predictions, BANK).left(reading, ()) == reading.plain).all()
+
+
 def test_where_it_is_stuck_it_takes_in_nothing_more(predictions: Predictions, answers: Answers) -> None:
     readings = answers((), ROW)
     search = searched(predictions, [off_by_more(readings[0], 1000), *readings[1:]])
