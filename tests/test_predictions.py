@@ -45,7 +45,7 @@ from conformance.predictions import (
     predictions_of,
     shown,
 )
-from conformance.runs import Runner, truth_orders
+from conformance.runs import Runner
 from tests.inline import InlineSession
 
 BANK = faults_of("plamo3").FAULTS
@@ -70,10 +70,6 @@ def entry(*faults: str, number: int = 1, **versions: str) -> Prediction:
 
 WINDOW = entry("window-one-short")
 POSITIONS = entry("position-ids-ignored", number=2)
-
-
-def without_leanings(family: str, dtype: str, faults: tuple[str, ...] = ()) -> tuple[str, ...]:
-    return tuple(order for order in truth_orders(family, dtype, faults) if "lean:" not in order)
 
 
 class Judge:
@@ -161,22 +157,12 @@ class TestStandings:
         outcome = judge(Matches("reference", SHORT), WINDOW, faults=("rope-missing",))
         assert (outcome.holds, outcome.predicted) == (False, None)
 
-    def test_a_number_on_the_border_of_a_rounding_may_fall_to_either_side(
-        self, judge: Judge, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """In relabelling 22 one number of K falls otherwise than in all that the noise is measured on."""
+    def test_beside_a_fault_that_rounds_a_second_one_shows(self, judge: Judge) -> None:
         claim, recorded = Matches("reference", WHOLE), entry("cache-bfloat16")
-        outcome = judge.on(Relabelled(22), claim, recorded)
-        assert outcome.verdict.ratio > 1000
+        outcome = judge.on(Relabelled(22), claim, recorded)  # beyond rounding without leanings: test_runs.py
         assert standing(outcome) is Standing.KNOWN
-        assert residual(outcome).ratio < 2
-        # A second fault beside it still shows.
         two = judge(claim, recorded, faults=("cache-bfloat16", "window-one-short"))
         assert standing(two) is Standing.UNMET
-        monkeypatch.setattr("tests.inline.truth_orders", without_leanings)
-        outcome = judge.on(Relabelled(22), claim, recorded)
-        assert standing(outcome) is Standing.UNMET
-        assert residual(outcome).ratio > 50
 
     def test_a_claim_that_holds_with_the_fault_says_nothing(self, judge: Judge) -> None:
         """Both runs of an engine are off alike."""

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conformance.backends.reference.adapter import ReferenceAdapter
 from conformance.backends.reference.faulty import FaultyAdapter
 from conformance.backends.registry import Backend
 from conformance.checkpoints.store import Checkpoint
-from conformance.compare.noise import half_ulp
+from conformance.compare.noise import half_ulp, measure
 from conformance.errors import BadInput
 from conformance.feeds import Feed, Forward
 from conformance.runs import Run, Session, truth_orders
@@ -123,6 +124,22 @@ def test_what_a_fault_rounds_falls_to_either_side() -> None:
     # Narrower runs round everywhere; in wider ones nothing is near a border.
     for dtype in ("bfloat16", "float64"):
         assert all("relabel" in order for order in truth_orders("plamo3", dtype, faults))
+
+
+def test_the_noise_of_a_fault_that_rounds_covers_both_sides_of_a_border(checkpoint: Checkpoint) -> None:
+    """In relabelling 22 one number of K falls otherwise than in those that the noise is measured on."""
+    adapter = ReferenceAdapter({})
+    model = adapter.prepare(checkpoint.path)
+    row = (3, 1, 41, 59, 26, 53, 58, 9, 79, 32)
+    feed = Feed(tokens=(row,), steps=(Forward(10),))
+    named = "faults:cache-bfloat16"
+    exact = adapter.run_in_order(model, replace(feed, dtype="float64"), named)
+    off = np.abs(adapter.run_in_order(model, feed, f"{named};relabel:22") - exact).max(axis=-1)
+    orders = truth_orders("plamo3", "float32", ("cache-bfloat16",))
+    runs = {order: adapter.run_in_order(model, feed, order) for order in orders}
+    relabelled = measure(exact, [run for order, run in runs.items() if "lean" not in order], "float32")
+    assert (off / relabelled.noise).max() > 50
+    assert (off / measure(exact, list(runs.values()), "float32").noise).max() < 2
 
 
 def test_another_directory_for_one_backend(session: Session, toy: Toy, checkpoint: Checkpoint) -> None:

@@ -1,6 +1,7 @@
 """What faults that round do to noise: how far numbers are from where they would be rounded, and what shows.
 
-``python -m tests.families.stepwise.borders`` prints the tables. Engines are played by relabellings that the
+``python -m tests.families.stepwise.borders`` prints the tables; with ``--beside activation-in-float16`` the
+last one is about that fault. Engines are played by relabellings that the
 noise is not measured on.
 """
 
@@ -66,10 +67,9 @@ class Subject:
 
 
 def subjects(family: str, count: int, directory: Path) -> Iterator[Subject]:
-    """Models of the family's first release that no layer's keys are shared in."""
-    limits = {"num_kv_shared_layers": {"max": 0}} if family == "gemma4" else {}
+    """Models of the family's first release."""
     adapter = ReferenceAdapter({})
-    for spec, seed in models(family, family_of(family).releases[0].name, limits, count):
+    for spec, seed in models(family, family_of(family).releases[0].name, {}, count):
         checkpoint = write_checkpoint(directory, spec, seed)
         yield Subject(checkpoint, adapter, adapter.prepare(checkpoint.path))
 
@@ -157,7 +157,7 @@ def print_second_faults(family: str, name: str, directory: Path) -> None:
         if not any(shown(feeds[key], *known[key]) for key in where):
             hidden.append(fault.id)
     rest = f", not {', '.join(hidden)}" if hidden else ""
-    print(f"beside {name}: {tried - len(hidden)} of {tried} other faults show{rest}")
+    print(f"{family}, beside {name}: {tried - len(hidden)} of {tried} other faults show{rest}")
 
 
 def _shows(
@@ -177,14 +177,16 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description="what faults that round do to noise")
     parser.add_argument("--models", type=int, default=4, help="models of each family (default 4)")
+    parser.add_argument("--beside", default="cache-float16", help="the fault to put others beside")
     options = parser.parse_args()
     with TemporaryDirectory() as directory:
         print_errors(options.models, Path(directory))
         print()
         print_engines(options.models, Path(directory))
         print()
-        for family, name in (("gemma4", "activation-in-float16"), ("plamo3", "cache-float16")):
-            print_second_faults(family, name, Path(directory))
+        for family in FAMILIES:
+            if any(fault.id == options.beside for fault in faults_of(family).FAULTS):
+                print_second_faults(family, options.beside, Path(directory))
 
 
 if __name__ == "__main__":
